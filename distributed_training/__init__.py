@@ -1,0 +1,3 @@
+"""Distributed training on your own GPU hosts, as Apache Airflow tasks."""
+
+__version__ = "0.1.0"

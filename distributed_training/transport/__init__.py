@@ -1,0 +1,1 @@
+"""Ways to reach a host: one small interface over paramiko, asyncssh and the local machine."""

@@ -1,0 +1,1 @@
+"""The connection type of a fleet."""

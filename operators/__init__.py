@@ -1,0 +1,1 @@
+"""The operators that DAGs use, one file per family of launchers."""

@@ -1,0 +1,1 @@
+"""What waits for a job while its task is deferred."""
