@@ -1,0 +1,108 @@
+"""Train a digit classifier on the hosts of a fleet, and judge it on digits it has never seen.
+
+A DAG to copy, with the folder `train_digits/` beside it. It needs a `gpu_fleet` connection, torch
+and numpy on the hosts, and numpy and scikit-learn (which brings the digits) where Airflow's tasks
+run: `pip install airflow-provider-distributed-training[examples]`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import ObjectStoragePath, Param, dag, task
+
+from distributed_training.operators.torch import TorchDistributedOperator
+
+SCRIPT = Path(__file__).parent / "train_digits" / "train.py"
+MODEL = "outputs/model.npz"
+FOLDER = "{{ params.folder }}/{{ run_id }}"
+HOME = Path(os.environ.get("AIRFLOW_HOME", "~/airflow")).expanduser()
+
+PARAMS = {
+    "epochs": Param(20, type="integer", minimum=1, section="Training"),
+    "lr": Param(0.1, type="number", exclusiveMinimum=0, title="Learning rate", section="Training"),
+    "seed": Param(0, type="integer", description="Same seed, same model", section="Training"),
+    "nnodes": Param(None, type=["null", "integer"], title="Hosts (empty: all)", section="Size"),
+    "nproc_per_node": Param(
+        "auto", type=["string", "integer"], title="Ranks a host", section="Size"
+    ),
+    "hosts": Param(None, type=["null", "string"], title="Only these, as gpu1@gpu2", section="Size"),
+    "fleet_conn_id": Param("gpu_fleet_default", type="string", title="Fleet", section="Places"),
+    # With several workers this has to be a folder that all of them see.
+    "folder": Param(f"{HOME}/train_digits", type="string", title="Folder", section="Places"),
+}
+
+
+@dag(schedule=None, params=PARAMS, tags=["training", "torch"], doc_md=__doc__)
+def train_digits() -> None:
+    """Prepare the data here, train on the hosts, and bring the model back to be judged here."""
+    source = prepare(FOLDER, "{{ params.seed }}")
+    train = TorchDistributedOperator(
+        task_id="train",
+        fleet_conn_id="{{ params.fleet_conn_id }}",
+        source_dir=source,
+        script="train.py",
+        arguments={name: f"{{{{ params.{name} }}}}" for name in ("epochs", "lr", "seed")},
+        nnodes="{{ params.nnodes or '' }}",
+        nproc_per_node="{{ params.nproc_per_node }}",
+        hosts="{{ params.hosts or '' }}",
+        outputs=[MODEL],
+        output_dir=FOLDER,
+        log_dir=f"{FOLDER}/logs",
+    )
+    report(train.output, evaluate(train.output, FOLDER))
+
+
+@task
+def prepare(folder: str, seed: str) -> str:
+    """Split the digits; return the folder that goes to the hosts: the script and its data."""
+    import numpy as np
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+
+    x, y = load_digits(return_X_y=True)
+    x = x.astype("float32") / 16
+    split = train_test_split(x, y, test_size=0.2, stratify=y, random_state=int(seed))
+    x_train, x_unseen, y_train, y_unseen = split
+    source = Path(folder, "source")
+    source.mkdir(parents=True, exist_ok=True)
+    shutil.copy(SCRIPT, source)
+    np.savez(source / "train.npz", x=x_train, y=y_train)
+    np.savez(Path(folder, "unseen.npz"), x=x_unseen, y=y_unseen)
+    return str(source)
+
+
+@task
+def evaluate(trained: dict[str, Any], folder: str) -> float:
+    """Return the share of unseen digits that the model which came back gets right."""
+    import numpy as np
+
+    with ObjectStoragePath(trained["outputs"][MODEL]).open("rb") as file:
+        model = dict(np.load(file))
+    unseen = np.load(Path(folder, "unseen.npz"))
+    hidden = np.maximum(unseen["x"] @ model["0.weight"].T + model["0.bias"], 0)
+    guesses = (hidden @ model["2.weight"].T + model["2.bias"]).argmax(axis=1)
+    return round(float((guesses == unseen["y"]).mean()), 4)
+
+
+@task
+def report(trained: dict[str, Any], accuracy: float) -> dict[str, Any]:
+    """Log what a reader of the run wants to know, and return it."""
+    summary = {
+        "hosts": trained["hosts"],
+        "world_size": trained["world_size"],
+        "loss": trained["result"]["loss"],
+        "accuracy": accuracy,
+        "model": trained["outputs"][MODEL],
+        "logs": trained["log_dir"],
+    }
+    for name, value in summary.items():
+        logging.getLogger(__name__).info("%s: %s", name, value)
+    return summary
+
+
+train_digits()

@@ -1,0 +1,283 @@
+"""A real Airflow of its own, on SQLite and LocalExecutor, for the demo and the tests."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Self
+
+import httpx
+import psutil  # type: ignore[import-untyped]
+
+from dev.rest import AirflowError, Api, Progress, until
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+    from types import TracebackType
+
+SETTINGS = {
+    "CORE__LOAD_EXAMPLES": "False",
+    "CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
+    "CORE__PARALLELISM": "4",  # idle workers of LocalExecutor cost memory
+    "CORE__TEST_CONNECTION": "Enabled",
+    "DAG_PROCESSOR__REFRESH_INTERVAL": "5",
+    "DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "30",
+    # An event that follows the deferral too soon fails the task (apache/airflow#72716); this helps.
+    "WORKERS__MIN_HEARTBEAT_INTERVAL": "1",
+}
+# The API server comes first and goes last: tasks report to it.
+COMPONENTS = {
+    "api-server": ["--host", "127.0.0.1", "--workers", "1", "--port"],
+    "scheduler": ["--skip-serve-logs"],
+    "dag-processor": [],
+    "triggerer": ["--skip-serve-logs"],
+}
+HEALTH = {"scheduler": "scheduler", "dag-processor": "dag_processor", "triggerer": "triggerer"}
+
+
+def free_port(preferred: int | None = None) -> int:
+    """Return the preferred port of the loopback address if it is free, else one that is."""
+    for port in (preferred, 0):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port or 0))
+            except OSError:
+                continue
+            return int(probe.getsockname()[1])
+    raise AirflowError("no port of 127.0.0.1 is free; end programs that listen there")
+
+
+def session(leader: int) -> list[psutil.Process]:
+    """Return the processes of the session that ``leader`` began, and all that descend from it."""
+    members = set()
+    for process in psutil.process_iter():
+        try:
+            if os.getsid(process.pid) == leader:
+                members.add(process)
+            if process.pid == leader:
+                members.update(process.children(recursive=True))
+        except (OSError, psutil.NoSuchProcess):
+            continue  # it ended while we looked
+    return list(members)
+
+
+@dataclass(slots=True)
+class Component:
+    """One of Airflow's processes, a session of its own."""
+
+    name: str
+    command: list[str]
+    log: Path
+    environment: Mapping[str, str]
+    process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it; its output goes to the end of its log."""
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                self.command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=dict(self.environment),
+                cwd=self.log.parent,
+                start_new_session=True,
+            )
+
+    def check(self) -> None:
+        """Raise if it has ended."""
+        if self.process is not None and self.process.poll() is not None:
+            raise AirflowError(
+                f"Airflow's {self.name} ended with status {self.process.returncode}; {self.tail()}"
+            )
+
+    def signal(self, number: signal.Signals) -> list[psutil.Process]:
+        """Send a signal to the component itself; return all that lives in its session."""
+        if self.process is None:
+            return []
+        members = session(self.process.pid)
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        return members
+
+    def end(self, grace: float) -> None:
+        """Ask it to end, insist after ``grace`` seconds, and return when nothing of it lives."""
+        if self.process is None:
+            return
+        members = self.signal(signal.SIGTERM)
+        psutil.wait_procs(members, timeout=grace)
+        self.kill(members)
+
+    def kill(self, members: list[psutil.Process] | None = None) -> None:
+        """End the component and its children at once, as a crash of its machine would."""
+        if self.process is None:
+            return
+        alive = set(members or ()) | set(session(self.process.pid))
+        for process in alive:
+            try:
+                process.kill()
+            except psutil.NoSuchProcess:
+                continue
+        self.process.wait()
+        _, left = psutil.wait_procs(alive, timeout=10)
+        if left:
+            raise AirflowError(f"Airflow's {self.name} left processes that do not die: {left}")
+        self.process = None
+
+    def tail(self, lines: int = 30) -> str:
+        """Return the end of its log, for an error message."""
+        text = self.log.read_text(errors="replace").splitlines()[-lines:]
+        return "\n    ".join([f"{self.log} ends:", *text])
+
+
+@dataclass
+class AirflowStack:
+    """API server, scheduler, DAG processor and triggerer, with a home folder of their own.
+
+    :param home: its AIRFLOW_HOME, made if absent
+    :param dags: its DAG folder
+    :param environment: more variables for all of its processes, such as connections
+    :param port: where the web page listens on the loopback address (a free port)
+    :param progress: told what is being done
+    """
+
+    home: Path
+    dags: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
+    port: int = field(default_factory=free_port)
+    progress: Progress = lambda _: None
+
+    @property
+    def url(self) -> str:
+        """Return where the web page is."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @cached_property
+    def variables(self) -> dict[str, str]:
+        """Return the environment of its processes: ours without the settings of another Airflow."""
+        inherited = {
+            k: v for k, v in os.environ.items() if not k.startswith(("AIRFLOW_", "_AIRFLOW"))
+        }
+        settings = {
+            **SETTINGS,
+            "CORE__DAGS_FOLDER": str(self.dags),
+            "CORE__EXECUTION_API_SERVER_URL": f"{self.url}/execution/",
+            "API__BASE_URL": self.url,
+            "API__PORT": str(self.port),
+        }
+        prefixed = {f"AIRFLOW__{name}": value for name, value in settings.items()}
+        home = {"AIRFLOW_HOME": str(self.home), "PYTHONUNBUFFERED": "1"}
+        return {**inherited, **home, **prefixed, **self.environment}
+
+    @cached_property
+    def components(self) -> dict[str, Component]:
+        """Return Airflow's processes by name."""
+        ports = {"api-server": [str(self.port)]}
+        return {
+            name: Component(
+                name,
+                [sys.executable, "-m", "airflow", name, *arguments, *ports.get(name, ())],
+                self.home / f"{name}.log",
+                self.variables,
+            )
+            for name, arguments in COMPONENTS.items()
+        }
+
+    def start(self) -> None:
+        """Make the database, start everything, and return when all of it is healthy."""
+        self.home.mkdir(parents=True, exist_ok=True)
+        try:
+            self.progress("Airflow: making its database")
+            self._migrate()
+            self.progress("Airflow: starting " + ", ".join(self.components))
+            for component in self.components.values():
+                component.start()
+            self.wait_until_healthy()
+        except BaseException:
+            self.stop()
+            raise
+        self.progress(f"Airflow: healthy, {self.url}")
+
+    def _migrate(self) -> None:
+        log = self.home / "migrate.log"
+        migration = Component(
+            "db migrate", [sys.executable, "-m", "airflow", "db", "migrate"], log, self.variables
+        )
+        migration.start()
+        assert migration.process is not None
+        try:
+            status = migration.process.wait()
+        finally:
+            migration.kill()
+        if status:
+            raise AirflowError(f"airflow db migrate ended with status {status}; {migration.tail()}")
+
+    def wait_until_healthy(self, timeout: float = 120) -> None:
+        """Return when every component that was started reports itself healthy."""
+        for _ in until(timeout, "Airflow did not become healthy"):
+            for component in self.components.values():
+                component.check()
+            if not self.unhealthy():
+                return
+
+    def unhealthy(self) -> list[str]:
+        """Return the names of running components that do not say that they are well."""
+        try:
+            health = httpx.get(f"{self.url}/api/v2/monitor/health", timeout=10).json()
+        except (httpx.TransportError, json.JSONDecodeError):
+            return ["api-server"]
+        return [
+            name
+            for name, key in HEALTH.items()
+            if self.components[name].process and health[key]["status"] != "healthy"
+        ]
+
+    def stop(self, grace: float = 15) -> None:
+        """End everything, the API server last; return when nothing of it lives."""
+        self.progress("Airflow: stopping")
+        first, *others = self.components.values()
+        for component in others:
+            component.signal(signal.SIGTERM)
+        for component in (*others, first):
+            component.end(grace)
+
+    def kill(self, name: str) -> None:
+        """Kill one component and its children, as a crash would."""
+        self.components[name].kill()
+
+    def restart(self, name: str, grace: float = 15) -> None:
+        """End one component if it lives, and start it again."""
+        self.components[name].end(grace)
+        self.components[name].start()
+
+    @cached_property
+    def login(self) -> tuple[str, str]:
+        """Return user and password of the web page."""
+        path = self.home / "simple_auth_manager_passwords.json.generated"
+        [(user, password), *_] = json.loads(path.read_text()).items()
+        return user, password
+
+    @cached_property
+    def api(self) -> Api:
+        """Return the REST interface."""
+        return Api.login(self.url, *self.login)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
