@@ -1,0 +1,49 @@
+"""Test hosts: `fleet` is shared, `make_fleet` is for tests that break things."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Protocol
+
+import pytest
+
+from tests.fleet import Fleet
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class MakeFleet(Protocol):
+    """Make a fleet that ends with the test."""
+
+    def __call__(self, number: int = 2, *, interfaces: dict[str, str] | None = None) -> Fleet:
+        """Make hosts gpu1, gpu2, …."""
+        ...
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--fleet",
+        choices=("namespaces", "loopback"),
+        default="namespaces",
+        help="what test hosts are made of; loopback needs no root, and tests that cut cables fail",
+    )
+
+
+@pytest.fixture(scope="session")
+def fleet(pytestconfig: pytest.Config) -> Iterator[Fleet]:
+    """Two hosts for all tests that leave them as they were."""
+    with Fleet.up(2, kind=pytestconfig.getoption("fleet")) as hosts:
+        yield hosts
+
+
+@pytest.fixture
+def make_fleet(pytestconfig: pytest.Config) -> Iterator[MakeFleet]:
+    """Make hosts that this test alone uses, and may break."""
+    with ExitStack() as stack:
+
+        def make(number: int = 2, *, interfaces: dict[str, str] | None = None) -> Fleet:
+            kind = pytestconfig.getoption("fleet")
+            return stack.enter_context(Fleet.up(number, kind=kind, interfaces=interfaces))
+
+        yield make
