@@ -102,7 +102,7 @@ class StartFailed(TrainingError):
 
 
 class RankFailed(TrainingError):
-    """Raised when a rank ended with an error of its own: the first one, not those it pulled down."""
+    """Raised when a rank failed by itself: the first one, not those that it pulled down."""
 
 
 class OutOfMemory(RankFailed):
@@ -122,4 +122,4 @@ class JobTimeout(TrainingError):
 
 
 class JobCancelled(TrainingError):
-    """Raised when somebody stopped the job: a user, or nobody watching it for ``orphan_timeout``."""
+    """Raised when a user stopped the job, or nobody watched it for ``orphan_timeout``."""

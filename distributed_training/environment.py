@@ -1,0 +1,102 @@
+"""The environment of each rank: what torch launchers promise, and nothing left from elsewhere."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from distributed_training.errors import PlanError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from distributed_training.plan import JobSpec, Node, Plan, Rank
+
+# Variables of other launchers that a login profile or an outer job may have left behind. A rank
+# that finds them believes that it belongs to another job.
+SCRUB = (
+    "SLURM_*", "OMPI_*", "PMI_*", "PMIX_*", "PRTE_*", "MPI_LOCALRANKID", "MPI_LOCALNRANKS",
+    "I_MPI_*", "HYDI_*", "HYDRA_*", "HOROVOD_*", "TORCHELASTIC_*", "TORCH_ELASTIC_*", "PET_*",
+    "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK",
+    "GROUP_WORLD_SIZE", "ROLE_*", "CROSS_RANK", "CROSS_SIZE", "MASTER_ADDR", "MASTER_PORT",
+    "AZ_BATCH_MASTER_NODE", "AZ_BATCHAI_MPI_MASTER_NODE", "TF_CONFIG", "CUDA_VISIBLE_DEVICES",
+    "DT_*",
+)  # fmt: skip
+
+# What a rank is, is the plan's to say: a user's value would make the ranks disagree.
+RESERVED = frozenset(
+    {
+        "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK",
+        "GROUP_WORLD_SIZE", "ROLE_RANK", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
+    }
+)  # fmt: skip
+
+
+def rank_environment(plan: Plan, node: Node, rank: Rank) -> dict[str, str]:
+    """Return the variables of one rank that is started by itself.
+
+    The torch set is that of https://docs.pytorch.org/docs/stable/elastic/run.html.
+    """
+    return {
+        **node_environment(plan, node),
+        "RANK": str(rank.rank),
+        "LOCAL_RANK": str(rank.local_rank),
+        "WORLD_SIZE": str(plan.world_size),
+        "LOCAL_WORLD_SIZE": str(len(node.ranks)),
+        "GROUP_RANK": str(node.node_rank),
+        "GROUP_WORLD_SIZE": str(len(plan.nodes)),
+        "ROLE_RANK": str(rank.rank),
+        "ROLE_WORLD_SIZE": str(plan.world_size),
+    }
+
+
+def node_environment(plan: Plan, node: Node) -> dict[str, str]:
+    """Return the variables that all processes of a node share."""
+    spec = plan.spec
+    env = {
+        "PYTHONUNBUFFERED": "1",
+        "DT_JOB_ID": spec.job_id,
+        "DT_ATTEMPT": str(plan.attempt),
+        "DT_NODE_DIR": node.folder,
+        "DT_OUTPUT_DIR": f"{node.work}/outputs",
+        "DT_METRICS_FILE": f"{node.folder}/metrics.jsonl",
+        "DT_RESULT_FILE": f"{node.folder}/result.json",
+        "DT_BACKEND": spec.backend or ("nccl" if node.gpus else "gloo"),
+        "NODE_RANK": str(node.node_rank),
+        "MASTER_ADDR": plan.head.address,
+        "MASTER_PORT": str(plan.master_port),
+    }
+    if node.gpus:
+        env["CUDA_VISIBLE_DEVICES"] = ",".join(node.gpus)
+    return {**env, **spec.env, **spec.host_env.get(node.host.name, {})}
+
+
+def default_environment(plan: Plan, node: Node) -> dict[str, str]:
+    """Return variables that help where neither the user nor the host's login has set them."""
+    env = {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": f"{plan.spec.grace_period:g}"}
+    if len(node.ranks) > 1:
+        env["OMP_NUM_THREADS"] = "1"  # as torchrun does for several ranks on a node
+    if node.interface:
+        env["GLOO_SOCKET_IFNAME"] = node.interface
+        if len(plan.nodes) > 1:
+            env["NCCL_SOCKET_IFNAME"] = f"={node.interface}"  # `=`: this name, not a prefix of it
+    if not node.gpus:
+        # Without these, Accelerate and DeepSpeed start one lonely training per rank on a CPU host.
+        env |= {"ACCELERATE_USE_CPU": "true", "DS_ACCELERATOR": "cpu"}
+    return env
+
+
+def check_environment(spec: JobSpec) -> None:
+    """Refuse variables that a user must not set, and values that no process can be given."""
+    by_host: dict[str, Mapping[str, str]] = {"env": spec.env}
+    by_host |= {f"host_env[{name!r}]": env for name, env in spec.host_env.items()}
+    for where, env in by_host.items():
+        for name, value in env.items():
+            _check_variable(where, name, value)
+
+
+def _check_variable(where: str, name: str, value: str) -> None:
+    if name in RESERVED:
+        hint = "set master_port= instead" if name == "MASTER_PORT" else "take it out"
+        raise PlanError(f"{where} sets {name}, which the launcher sets for each rank: {hint}")
+    if not name or "=" in name or "\0" in name or "\0" in value:
+        raise PlanError(f"{where}: {name!r} cannot be an environment variable (NUL, `=` or empty)")

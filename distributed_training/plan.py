@@ -1,0 +1,359 @@
+"""Where every rank of a job goes: a pure function of what is wanted and what the hosts offer."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from distributed_training.errors import PlanError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from distributed_training.fleet import Host
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What each rank runs: a script, a module (``python -m``) or any command.
+
+    A command given as one string is run by a shell on the host, so that variables expand there.
+    """
+
+    kind: Literal["script", "module", "command"]
+    value: str | tuple[str, ...]
+    arguments: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """What the user asked for, validated and free of templates. Times are in seconds."""
+
+    job_id: str
+    program: Program
+    launcher: str = "process"
+    nnodes: int | None = None  # None: every host offered
+    nproc_per_node: int | None = None  # None: every slot of a host
+    oversubscribe: bool = False
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    host_env: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
+    python: str = "python3"
+    setup: str | None = None
+    source: str | None = None  # sha256 of the snapshot
+    master_port: int | None = None
+    backend: str | None = None
+    local_rank_argument: str | None = None
+    stop_signal: str = "SIGTERM"
+    grace_period: float = 30.0
+    start_timeout: float = 300.0
+    host_timeout: float = 60.0
+    orphan_timeout: float | None = 900.0
+    label: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Room for one rank: a GPU, or a CPU place. The name is the name of its lock on the host."""
+
+    name: str
+    gpu: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A host's answer to the question what it has; see ``offer`` of the agent for the fields."""
+
+    host: Host
+    machine_id: str
+    root: str
+    gpus: tuple[Mapping[str, Any], ...] = ()
+    busy: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    ports: tuple[int, ...] = ()
+    interfaces: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    ssh_address: str | None = None
+    python: str = ""
+    user: str = ""
+    boot_id: str = ""
+    cpus: int = 1
+    disk_free: int = 0
+    has_source: bool = False
+
+    @classmethod
+    def from_reply(cls, host: Host, reply: Mapping[str, Any]) -> Offer:
+        """Read an agent's reply; fields that are of no use here are passed over."""
+        known = {name: reply[name] for name in cls.__slots__ if name in reply}
+        known["gpus"] = tuple(reply["gpus"])
+        known["ports"] = tuple(reply["ports"])
+        known["interfaces"] = {name: tuple(held) for name, held in reply["interfaces"].items()}
+        return cls(host=host, **known)
+
+    @property
+    def address(self) -> str:
+        """How other hosts reach this one: as the fleet says, else where SSH arrived on it."""
+        address = self.host.address or self.ssh_address
+        if not address:
+            raise PlanError(
+                f"{self.host.name}: no address is known by which other hosts reach it; "
+                "give one in the fleet's host list, as in `address=10.0.0.1`",
+                host=self.host.name,
+            )
+        return address
+
+    @property
+    def interface(self) -> str | None:
+        """Name of the network interface that holds the address, if one does."""
+        for wanted in (self.host.address, self.ssh_address):
+            for name, held in self.interfaces.items():
+                if wanted in held:
+                    return name
+        return None
+
+    def slots(self) -> tuple[Slot, ...]:
+        """Return the host's slots that the fleet lets us use, in order."""
+        every = self._gpu_slots() if self.gpus or self.host.gpus else self._cpu_slots()
+        outside = [str(place) for place in self.host.places if place >= len(every)]
+        if outside:
+            raise PlanError(
+                f"{self.host.name}: slot {', '.join(outside)} is selected, but its slots are "
+                f"0 to {len(every) - 1}; slots are indexes, `gpus=` names the GPUs behind them",
+                host=self.host.name,
+            )
+        return tuple(every[place] for place in self.host.places) if self.host.places else every
+
+    def _cpu_slots(self) -> tuple[Slot, ...]:
+        return tuple(Slot(f"cpu-{n}") for n in range(self.host.slots or 1))
+
+    def _gpu_slots(self) -> tuple[Slot, ...]:
+        wanted = self.host.gpus or tuple(gpu["uuid"] for gpu in self.gpus)
+        found = [gpu for name in wanted if (gpu := self._gpu(name))]
+        count = self.host.slots or len(wanted)
+        if len(found) < len(wanted) or len(found) < count:
+            listed = ", ".join(f"{gpu['index']}={gpu['uuid']}" for gpu in self.gpus) or "none"
+            raise PlanError(
+                f"{self.host.name}: the fleet names {count} slots and the GPUs "
+                f"{', '.join(wanted) or 'found'}, but nvidia-smi on the host lists: {listed}; "
+                "correct `slots=` or `gpus=`, or see why the driver does not show them",
+                host=self.host.name,
+            )
+        return tuple(Slot(f"gpu-{gpu['uuid']}", gpu["uuid"]) for gpu in found[:count])
+
+    def _gpu(self, name: str) -> Mapping[str, Any] | None:
+        for gpu in self.gpus:
+            if name in (str(gpu["index"]), gpu["uuid"]):
+                return gpu
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """One training process to be."""
+
+    rank: int
+    local_rank: int
+    slot: Slot
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """What an agent executes: a rank, or a launcher that starts the ranks of its node.
+
+    ``env`` is set as it is; ``defaults`` only where the host's login has no such variable.
+    """
+
+    name: str
+    rank: int | None
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(repr=False)
+    defaults: Mapping[str, str] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A host's part in a job; node 0 is the head."""
+
+    node_rank: int
+    host: Host
+    address: str
+    interface: str | None
+    folder: str  # of this node on its host
+    ranks: tuple[Rank, ...]
+    slots: tuple[Slot, ...]  # held by this node; fewer than ranks if oversubscribed
+    cpus: int = 1
+    processes: tuple[Process, ...] = ()
+
+    @property
+    def work(self) -> str:
+        """Working directory of the ranks."""
+        return f"{self.folder}/work"
+
+    @property
+    def gpus(self) -> tuple[str, ...]:
+        """UUIDs of the node's GPUs in the order of its slots."""
+        return tuple(slot.gpu for slot in self.slots if slot.gpu)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Every node and rank of one attempt at a job."""
+
+    spec: JobSpec
+    attempt: int
+    nodes: tuple[Node, ...]
+    master_port: int
+
+    @property
+    def head(self) -> Node:
+        """The node of rank 0."""
+        return self.nodes[0]
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks."""
+        return sum(len(node.ranks) for node in self.nodes)
+
+    def describe(self) -> Iterator[str]:
+        """Yield the plan as lines for a person: no values of variables, they may be secret."""
+        spec = self.spec
+        yield (
+            f"Job {spec.job_id}, attempt {self.attempt}: {self.world_size} ranks on "
+            f"{len(self.nodes)} nodes, launcher {spec.launcher}, "
+            f"rendezvous at {self.head.address}:{self.master_port}"
+        )
+        for node in self.nodes:
+            numbers = [rank.rank for rank in node.ranks]
+            yield (
+                f"  node {node.node_rank} {node.host.name} ({node.address}, "
+                f"{node.interface or 'interface unknown'}): ranks {_span(numbers)} on "
+                f"{', '.join(slot.name for slot in node.slots)}"
+            )
+
+
+def place(spec: JobSpec, offers: Sequence[Offer], attempt: int = 0) -> Plan:
+    """Return the plan of ``spec`` on ``offers``, without the processes that a launcher adds.
+
+    Nodes keep the order of the offers, ranks are numbered through them. Where there are more
+    hosts or slots than asked for, free ones are taken first.
+
+    :raises PlanError: the request does not fit what is offered; the message has the numbers.
+    """
+    chosen = _hosts(spec, offers)
+    taken: defaultdict[str, set[str]] = defaultdict(set)
+    nodes: list[Node] = []
+    for node_rank, offer in enumerate(chosen):
+        slots, per_rank = _slots(spec, offer, taken[offer.machine_id])
+        taken[offer.machine_id].update(slot.name for slot in slots)
+        first = sum(len(node.ranks) for node in nodes)
+        nodes.append(
+            Node(
+                node_rank=node_rank,
+                host=offer.host,
+                address=offer.address,
+                interface=offer.interface,
+                folder=f"{offer.root}/jobs/{spec.job_id}/{attempt}/{node_rank}",
+                ranks=tuple(Rank(first + n, n, slot) for n, slot in enumerate(per_rank)),
+                slots=slots,
+                cpus=offer.cpus,
+            )
+        )
+    _check_addresses(nodes, chosen)
+    _check_backend(spec, nodes)
+    return Plan(spec, attempt, tuple(nodes), spec.master_port or _free_port(chosen[0]))
+
+
+def _hosts(spec: JobSpec, offers: Sequence[Offer]) -> list[Offer]:
+    wanted = len(offers) if spec.nnodes is None else spec.nnodes
+    if not 1 <= wanted <= len(offers):
+        names = ", ".join(offer.host.name for offer in offers) or "none"
+        raise PlanError(
+            f"nnodes={wanted}, but {len(offers)} hosts are selected ({names}): "
+            "ask for as many nodes as there are hosts or fewer, or add hosts to the fleet"
+        )
+    free_first = sorted(range(len(offers)), key=lambda n: _busy_slots(spec, offers[n]))
+    return [offers[n] for n in sorted(free_first[:wanted])]
+
+
+def _busy_slots(spec: JobSpec, offer: Offer) -> int:
+    """Return how many slots the job would have to wait for on this host."""
+    slots = offer.slots()
+    free = sum(slot.name not in offer.busy for slot in slots)
+    return max(0, min(spec.nproc_per_node or len(slots), len(slots)) - free)
+
+
+def _slots(
+    spec: JobSpec, offer: Offer, taken: set[str]
+) -> tuple[tuple[Slot, ...], tuple[Slot, ...]]:
+    """Return the slots that a node holds, and the slot of each of its ranks."""
+    every = _apart(offer.slots(), taken)
+    count = len(every) if spec.nproc_per_node is None else spec.nproc_per_node
+    if not every:
+        raise PlanError(
+            f"{offer.host.name}: its GPUs are in this job already under another host's name",
+            host=offer.host.name,
+        )
+    if count > len(every) and not spec.oversubscribe:
+        raise PlanError(
+            f"{offer.host.name}: nproc_per_node={count}, but it has {len(every)} slots "
+            f"({', '.join(slot.name for slot in every)}); ask for fewer, raise `slots=` in the "
+            "fleet, or set oversubscribe=True to run several ranks on a slot",
+            host=offer.host.name,
+        )
+    free_first = sorted(range(len(every)), key=lambda n: every[n].name in offer.busy)
+    held = tuple(every[n] for n in sorted(free_first[:count]))
+    return held, tuple(held[n % len(held)] for n in range(count))
+
+
+def _apart(slots: tuple[Slot, ...], taken: set[str]) -> tuple[Slot, ...]:
+    """Return slots that no other node of the job has, for two hosts that are one machine.
+
+    CPU places are renumbered, since each host brings its own; a GPU is there only once.
+    """
+    if not taken:
+        return slots
+    if any(slot.gpu for slot in slots):
+        return tuple(slot for slot in slots if slot.name not in taken)
+    return tuple(Slot(f"cpu-{len(taken) + n}") for n in range(len(slots)))
+
+
+def _check_addresses(nodes: Sequence[Node], offers: Sequence[Offer]) -> None:
+    """Refuse a loopback address that hosts on other machines would take for their own."""
+    if len({offer.machine_id for offer in offers}) == 1:
+        return
+    for node in nodes:
+        if _is_loopback(node.address):
+            raise PlanError(
+                f"{node.host.name}: its address {node.address} is that of every host itself; "
+                "give the one by which other hosts reach it, as in `address=10.0.0.1`",
+                host=node.host.name,
+            )
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"
+
+
+def _check_backend(spec: JobSpec, nodes: Sequence[Node]) -> None:
+    bare = [node.host.name for node in nodes if not node.gpus]
+    if spec.backend == "nccl" and bare:
+        raise PlanError(
+            f"backend='nccl' needs GPUs, and {', '.join(bare)} offer none; "
+            "leave backend out (gloo is used on hosts without GPUs) or select other hosts"
+        )
+
+
+def _free_port(head: Offer) -> int:
+    if not head.ports:
+        raise PlanError(
+            f"{head.host.name}: no free port was found for the ranks to meet at; "
+            "give one with master_port=",
+            host=head.host.name,
+        )
+    return head.ports[0]
+
+
+def _span(numbers: Sequence[int]) -> str:
+    return str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]}-{numbers[-1]}"

@@ -1,0 +1,98 @@
+"""The reference to a running job: the one record that crosses from worker to triggerer and back."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from distributed_training.fleet import Host
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from distributed_training.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRef:
+    """One node of a job, and how far its journal was read (bytes)."""
+
+    node_rank: int
+    host: Host
+    root: str
+    ranks: tuple[int, ...]
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class JobRef:
+    """What it takes to find a job on its hosts again. It holds no secret. Times are in seconds."""
+
+    job_id: str
+    attempt: int
+    nodes: tuple[NodeRef, ...]
+    grace_period: float
+    host_timeout: float
+    orphan_timeout: float | None
+    started: float  # time.time() of the plan
+
+    @classmethod
+    def of(cls, plan: Plan, started: float = 0.0) -> JobRef:
+        """Return the reference to the job that ``plan`` starts."""
+        spec = plan.spec
+        nodes = tuple(
+            NodeRef(
+                node.node_rank,
+                node.host,
+                node.folder.partition("/jobs/")[0],
+                tuple(rank.rank for rank in node.ranks),
+            )
+            for node in plan.nodes
+        )
+        return cls(
+            spec.job_id,
+            plan.attempt,
+            nodes,
+            spec.grace_period,
+            spec.host_timeout,
+            spec.orphan_timeout,
+            started,
+        )
+
+    @property
+    def head(self) -> NodeRef:
+        """The node of rank 0."""
+        return self.nodes[0]
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks."""
+        return sum(len(node.ranks) for node in self.nodes)
+
+    def at(self, offsets: Mapping[int, int]) -> JobRef:
+        """Return the same job, read up to ``offsets`` (bytes, by node rank)."""
+        nodes = tuple(
+            dataclasses.replace(node, offset=offsets[node.node_rank]) for node in self.nodes
+        )
+        return dataclasses.replace(self, nodes=nodes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the reference as JSON values."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> JobRef:
+        """Rebuild a reference from :meth:`to_dict`, also after a trip through JSON."""
+        nodes = tuple(
+            NodeRef(**{**node, "host": _host(node["host"]), "ranks": tuple(node["ranks"])})
+            for node in record["nodes"]
+        )
+        return cls(**{**record, "nodes": nodes})
+
+
+def _host(record: Mapping[str, Any]) -> Host:
+    fields: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in record.items()
+    }
+    return Host(**fields)

@@ -1,0 +1,52 @@
+"""From a specification to running ranks: offer, plan, prepare, start."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from distributed_training import launchers
+from distributed_training.run.offer import offers
+from distributed_training.run.prepare import prepare
+from distributed_training.run.start import start
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from distributed_training.plan import JobSpec, Plan
+    from distributed_training.run.agents import HostAgent
+    from distributed_training.snapshot import Snapshot
+
+
+async def propose(
+    spec: JobSpec, agents: Sequence[HostAgent], attempt: int = 0
+) -> tuple[Plan, set[str]]:
+    """Return the plan that the hosts' offers allow, and which hosts have the source already.
+
+    Nothing is changed on any host.
+    """
+    replies = await offers(agents, spec.source)
+    plan = launchers.plan(spec, replies, attempt)
+    return plan, {offer.host.name for offer in replies if offer.has_source}
+
+
+async def launch(
+    spec: JobSpec,
+    agents: Sequence[HostAgent],
+    *,
+    owner: str,
+    snapshot: Snapshot | None = None,
+    attempt: int = 0,
+    planned: Callable[[Plan], None] = lambda plan: None,
+) -> Plan:
+    """Start a job on some of the hosts, wholly or not at all.
+
+    :param owner: token of the watcher to be
+    :param planned: called before anything is changed on a host, to record what is intended
+    :raises TrainingError: nothing was left running
+    """
+    plan, present = await propose(spec, agents, attempt)
+    planned(plan)
+    by_name = {agent.host.name: agent for agent in agents}
+    await prepare(plan, by_name, owner, snapshot, present)
+    await start(plan, by_name)
+    return plan

@@ -1,0 +1,187 @@
+"""Watch a job on all its hosts to its end, and end all of it when a part fails."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from distributed_training.errors import AgentError, HostUnreachable, TrainingError
+from distributed_training.run.job import JobRef
+from distributed_training.run.stop import stop
+from distributed_training.run.verdict import TIMED_OUT, NodeState, verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from contextlib import AbstractAsyncContextManager
+
+    from distributed_training.run.agents import HostAgent, Stream
+
+_RETRY = 2.0  # seconds until a broken connection is tried again
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a job ended: ``error`` is None when it succeeded."""
+
+    ref: JobRef
+    error: TrainingError | None
+    ended: float  # time.time()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the outcome as JSON values."""
+        error = self.error.to_dict() if self.error else None
+        return {"ref": self.ref.to_dict(), "error": error, "ended": self.ended}
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Outcome:
+        """Rebuild an outcome from :meth:`to_dict`."""
+        error = TrainingError.from_dict(record["error"]) if record["error"] else None
+        return cls(JobRef.from_dict(record["ref"]), error, record["ended"])
+
+
+class Watcher:
+    """One watcher of one job. It owns the job while no other has attached since.
+
+    :param agents: by name of the host
+    :param owner: token by which agents know this watcher
+    :param log: takes each line for the task's log
+    :param deadline: time.time() at which the job is ended, if it still runs
+    """
+
+    def __init__(
+        self,
+        ref: JobRef,
+        agents: Mapping[str, HostAgent],
+        owner: str,
+        log: Callable[[str], None],
+        deadline: float | None = None,
+    ) -> None:
+        self._ref = ref
+        self._agents = agents
+        self._owner = owner
+        self._log = log
+        self._deadline = deadline
+        self._nodes = {node.node_rank: NodeState(node) for node in ref.nodes}
+        self._offsets = {node.node_rank: node.offset for node in ref.nodes}
+        self._stopped: str | None = None  # why we ended the job
+        self._ending: list[asyncio.Future[None]] = []
+
+    @property
+    def ref(self) -> JobRef:
+        """The job, and how far it was read."""
+        return self._ref.at(self._offsets)
+
+    async def watch(self) -> Outcome:
+        """Return when the job has ended on every host, or a host is given up."""
+        timer = asyncio.ensure_future(self._end_at_deadline())
+        try:
+            async with asyncio.TaskGroup() as group:
+                for state in self._nodes.values():
+                    group.create_task(self._follow(state))
+            await asyncio.gather(*self._ending)
+        finally:
+            timer.cancel()
+        error = verdict(self._ref, list(self._nodes.values()), self._stopped)
+        return Outcome(self.ref, error, time.time())
+
+    async def end(self, reason: str) -> None:
+        """End the job on every host, unless another watcher owns it by now."""
+        self._stopped = self._stopped or reason
+        await self._end(reason)
+
+    async def _end(self, reason: str) -> None:
+        for answer in await stop(self._ref, self._agents, reason=reason, owner=self._owner):
+            if answer.state == "unconfirmed":
+                self._log(f"{answer.node.host.name}: not confirmed stopped: {answer.detail}")
+
+    async def _end_at_deadline(self) -> None:
+        if self._deadline is not None:
+            await asyncio.sleep(max(0.0, self._deadline - time.time()))
+            await self.end(TIMED_OUT)
+
+    async def _follow(self, state: NodeState) -> None:
+        """Read a node's journal to its end, over as many connections as it takes."""
+        seen = time.monotonic()
+        told = False
+        while state.ended is None and state.lost is None:
+            try:
+                async with self._attached(state) as stream:
+                    told = False
+                    await self._read(state, stream)
+                seen = time.monotonic()
+            except (HostUnreachable, TimeoutError) as error:
+                await self._agents[state.ref.host.name].transport.close()
+                if not told:
+                    self._log(f"{_reason(state, error)}; trying again, the ranks go on")
+                told = True
+                self._give_up(state, seen)
+            except AgentError as error:
+                self._lose(state, error.message)
+            if state.ended is None and state.lost is None:
+                await asyncio.sleep(_RETRY)
+
+    def _attached(self, state: NodeState) -> AbstractAsyncContextManager[Stream]:
+        """Attach where the last watcher, whoever it was, has acknowledged."""
+        return self._agents[state.ref.host.name].stream(
+            "attach",
+            job=self._ref.job_id,
+            attempt=self._ref.attempt,
+            node=state.ref.node_rank,
+            offset=None,
+            owner=self._owner,
+        )
+
+    async def _read(self, state: NodeState, stream: Stream) -> None:
+        """Take lines as they come. Whatever the agent sends is answered: that renews the lease."""
+        node = state.ref.node_rank
+        position = int(stream.answer["offset"])
+        while lines := await asyncio.wait_for(stream.lines(), self._ref.host_timeout):
+            for line in lines:
+                record = json.loads(line)
+                if "t" not in record:  # a sign of life, not part of the journal
+                    continue
+                position += len(line) + 1
+                if position > self._offsets[node]:
+                    self._take(state, record)
+                    self._offsets[node] = position
+            await stream.say(f"ack {self._offsets[node]}")
+
+    def _take(self, state: NodeState, record: Mapping[str, Any]) -> None:
+        """Act on one line of a journal."""
+        kind, host = record["k"], state.ref.host.name
+        if kind == "log":
+            source = record["r"] if isinstance(record["r"], str) else f"rank {record['r']}"
+            self._log(f"[{source} {host}] {record['m']}")
+        elif kind == "note":
+            self._log(f"[{host}] {record['m']}")
+        elif kind == "exit":
+            state.exits.append(record)
+            if state.failure is record:
+                self._end_others(f"a rank failed on {host}")
+        elif kind == "ended":
+            state.ended = record
+            if record["state"] != "success":
+                self._end_others(f"the job ended on {host}: {record['reason']}")
+
+    def _give_up(self, state: NodeState, seen: float) -> None:
+        """Count a host as lost when its own agent must have ended the ranks by now."""
+        limit = self._ref.orphan_timeout
+        if limit is not None and time.monotonic() - seen > limit:
+            self._lose(state, f"it has been out of reach for {limit:g} s")
+
+    def _lose(self, state: NodeState, why: str) -> None:
+        state.lost = why
+        self._end_others(f"{state.ref.host.name} is lost")
+
+    def _end_others(self, reason: str) -> None:
+        """End the job on all hosts, once: each agent has ended its own part already."""
+        if not self._ending and len(self._nodes) > 1:
+            self._ending.append(asyncio.ensure_future(self._end(reason)))
+
+
+def _reason(state: NodeState, error: BaseException) -> str:
+    name = state.ref.host.name
+    return str(error) if str(error) else f"{name}: nothing has been heard of it for a while"

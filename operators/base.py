@@ -1,0 +1,409 @@
+"""The life of a training task in Airflow, whatever launches its ranks."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from contextlib import asynccontextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+
+from airflow.sdk import BaseOperator, ObjectStoragePath
+from airflow.sdk.exceptions import TaskDeferralError, TaskDeferralTimeout
+from airflow.sdk.execution_time.context import NEVER_EXPIRE
+
+from distributed_training.errors import HostUnreachable, JobCancelled, PlanError, TrainingError
+from distributed_training.hooks.fleet import FleetHook
+from distributed_training.operators.arguments import (
+    job_id,
+    job_label,
+    optional_seconds,
+    program,
+    seconds,
+    switch,
+    variables,
+    whole_number,
+)
+from distributed_training.plan import JobSpec, Plan
+from distributed_training.run import collect
+from distributed_training.run.agents import HostAgent
+from distributed_training.run.job import JobRef
+from distributed_training.run.launch import launch, propose
+from distributed_training.run.stop import Stopped, stop
+from distributed_training.run.verdict import is_port_taken
+from distributed_training.run.watch import Outcome, Watcher
+from distributed_training.snapshot import Snapshot, snapshot
+from distributed_training.triggers.job import JobTrigger
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+
+    from airflow.sdk import Context
+
+    from distributed_training.fleet import Host
+
+# A job that ends within these seconds never pays for a deferral, which takes about five.
+WATCH_FIRST = 10.0
+_JOB = "job"  # key in the task's state store, which outlives tries and clears
+_FAILURES = "trigger_failures"
+_TRIGGER_FAILURES = 3  # a trigger that fails more often than this fails the task
+
+
+class TrainingOperator(BaseOperator):
+    """Runs one training job on the hosts of a fleet; subclasses choose the launcher.
+
+    :param fleet_conn_id: connection of the fleet
+    :param script: file that each rank runs with ``python``: in ``source_dir`` or on the host
+    :param module: module that each rank runs with ``python -m``
+    :param command: any program: a list, or a string that a shell on the host runs for each rank
+    :param arguments: of the program: a list, a string, or a dict (``{"epochs": 5}`` becomes
+        ``--epochs 5``); passed literally
+    :param source_dir: local folder that is sent to every node and is the working directory there
+    :param nnodes: number of nodes (all selected hosts)
+    :param nproc_per_node: ranks on each node; ``"auto"`` is one for each slot of the host
+    :param hosts: selection from the fleet: ``gpu1@gpu2:0,2``, or a list of names
+    :param hostfile: local host list to use instead of the connection's
+    :param oversubscribe: allow more ranks than slots
+    :param env: extra environment of the ranks
+    :param host_env: extra environment by host, over ``env``
+    :param python: interpreter on the hosts (the connection's, else ``python3``)
+    :param setup: shell commands run once on each node before the ranks
+    :param master_port: port at which the ranks meet (a free one)
+    :param start_timeout: seconds until every rank's program is executed
+    :param stop_signal: signal that asks ranks to save and end
+    :param grace_period: seconds from that signal to SIGKILL
+    :param host_timeout: seconds of silence after which a connection is made anew
+    :param orphan_timeout: seconds that nobody watches the job until its agents end it;
+        None: they never do
+    :param outputs: paths to bring back from the head, relative to the working directory
+    :param output_dir: where to bring them: a local path or any object store URL
+    :param log_dir: where the whole log of each rank goes at the end
+    :param deferrable: free the worker while the job runs; with False, a worker that is stopped
+        ends the job
+    """
+
+    template_fields: Sequence[str] = (
+        "fleet_conn_id", "script", "module", "command", "arguments", "source_dir", "nnodes",
+        "nproc_per_node", "hosts", "hostfile", "oversubscribe", "env", "host_env", "python",
+        "setup", "master_port", "start_timeout", "stop_signal", "grace_period", "host_timeout",
+        "orphan_timeout", "outputs", "output_dir", "log_dir",
+    )  # fmt: skip
+    template_fields_renderers: ClassVar[dict[str, str]] = {"env": "json", "setup": "bash"}
+    ui_color = "#e8f0fe"
+
+    def __init__(
+        self,
+        *,
+        fleet_conn_id: str = FleetHook.default_conn_name,
+        script: str | None = None,
+        module: str | None = None,
+        command: str | Sequence[str] | None = None,
+        arguments: Sequence[Any] | Mapping[str, Any] | str = (),
+        source_dir: str | None = None,
+        nnodes: int | str | None = None,
+        nproc_per_node: int | str = "auto",
+        hosts: str | Sequence[str] | None = None,
+        hostfile: str | None = None,
+        oversubscribe: bool | str = False,
+        env: Mapping[str, str] | None = None,
+        host_env: Mapping[str, Mapping[str, str]] | None = None,
+        python: str | None = None,
+        setup: str | None = None,
+        master_port: int | str | None = None,
+        start_timeout: float | str = 300,
+        stop_signal: str = "SIGTERM",
+        grace_period: float | str = 30,
+        host_timeout: float | str = 60,
+        orphan_timeout: float | str | None = 900,
+        outputs: Sequence[str] = (),
+        output_dir: str | None = None,
+        log_dir: str | None = None,
+        deferrable: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.fleet_conn_id = fleet_conn_id
+        self.script = script
+        self.module = module
+        self.command = command
+        self.arguments = arguments
+        self.source_dir = source_dir
+        self.nnodes = nnodes
+        self.nproc_per_node = nproc_per_node
+        self.hosts = hosts
+        self.hostfile = hostfile
+        self.oversubscribe = oversubscribe
+        self.env = env
+        self.host_env = host_env
+        self.python = python
+        self.setup = setup
+        self.master_port = master_port
+        self.start_timeout = start_timeout
+        self.stop_signal = stop_signal
+        self.grace_period = grace_period
+        self.host_timeout = host_timeout
+        self.orphan_timeout = orphan_timeout
+        self.outputs = outputs
+        self.output_dir = output_dir
+        self.log_dir = log_dir
+        self.deferrable = deferrable
+        self._cancel: Callable[[], None] | None = None
+
+    def execute(self, context: Context) -> Any:
+        """Start the job and watch it for a while; then defer, unless it has ended by then."""
+        self._fence(context)
+        return self._settle(context, asyncio.run(self._train(context, attempt=0)))
+
+    def resume(self, context: Context, event: dict[str, Any]) -> Any:
+        """Take the outcome from the triggerer."""
+        return self._settle(context, Outcome.from_dict(event))
+
+    def resume_execution(
+        self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context
+    ) -> Any:
+        """Resume; a trigger that failed is replaced, since its job goes on."""
+        try:
+            return super().resume_execution(next_method, next_kwargs, context)
+        except TaskDeferralTimeout:
+            raise
+        except TaskDeferralError as error:
+            self._replace_trigger(context, error)
+
+    def on_kill(self) -> None:
+        """End the job: a user acts on the running task, or the worker is stopped."""
+        if self._cancel:
+            self._cancel()
+
+    def dry_run(self) -> Plan:  # type: ignore[override]  # Airflow's returns nothing
+        """Ask the hosts, print the plan and return it; nothing is changed on any host."""
+        spec = self._spec({})
+
+        async def ask() -> Plan:
+            async with self._agents(self._hook.fleet.hosts) as agents:
+                return (await propose(spec, list(agents.values())))[0]
+
+        plan = asyncio.run(ask())
+        self._log_lines(plan.describe())
+        return plan
+
+    # What is asked for
+
+    launcher: str
+
+    def _spec(self, context: Context | Mapping[str, Any]) -> JobSpec:
+        """Return the validated specification of this try.
+
+        :raises PlanError: an argument cannot be right
+        """
+        if self.outputs and not self.output_dir:
+            raise PlanError("outputs= names what to bring back, but output_dir= does not say where")
+        return JobSpec(
+            job_id=job_id(context),
+            label=job_label(context),
+            launcher=self.launcher,
+            program=program(self.script, self.module, self.command, self.arguments),
+            nnodes=whole_number("nnodes", self.nnodes),
+            nproc_per_node=whole_number("nproc_per_node", self.nproc_per_node),
+            oversubscribe=switch("oversubscribe", self.oversubscribe),
+            env=variables("env", self.env),
+            host_env={
+                host: variables(f"host_env[{host!r}]", env)
+                for host, env in (self.host_env or {}).items()
+            },
+            python=self.python or self._hook.python or "python3",
+            setup=self.setup,
+            source=self._snapshot.sha256 if self._snapshot else None,
+            master_port=whole_number("master_port", self.master_port),
+            stop_signal=self.stop_signal,
+            grace_period=seconds("grace_period", self.grace_period),
+            start_timeout=seconds("start_timeout", self.start_timeout),
+            host_timeout=seconds("host_timeout", self.host_timeout),
+            orphan_timeout=optional_seconds("orphan_timeout", self.orphan_timeout),
+        )
+
+    @cached_property
+    def _hook(self) -> FleetHook:
+        return FleetHook(self.fleet_conn_id, hostfile=self.hostfile, hosts=self.hosts)
+
+    @cached_property
+    def _snapshot(self) -> Snapshot | None:
+        if not self.source_dir:
+            return None
+        taken = snapshot(Path(self.source_dir))
+        self.log.info("%s", taken.summary())
+        return taken
+
+    # The job on its hosts
+
+    @asynccontextmanager
+    async def _agents(self, hosts: Sequence[Host]) -> AsyncIterator[dict[str, HostAgent]]:
+        """Yield the agents of hosts by name, over connections that end with the block."""
+        agents = {
+            host.name: HostAgent(self._hook.transport(host), self._hook.work_dir) for host in hosts
+        }
+        try:
+            yield agents
+        finally:
+            await asyncio.gather(*(agent.transport.close() for agent in agents.values()))
+
+    async def _train(self, context: Context, attempt: int) -> Outcome | JobRef:
+        """Launch and watch; return the outcome, or the running job if it takes longer."""
+        self._let_kill_cancel()
+        spec = await asyncio.to_thread(self._spec, context)
+        owner = secrets.token_hex(8)
+        ref: JobRef | None = None
+
+        def planned(plan: Plan) -> None:
+            nonlocal ref
+            ref = JobRef.of(plan, time.time())
+            self._remember(context, ref)
+            self._log_lines(plan.describe())
+
+        async with self._agents(self._hook.fleet.hosts) as agents:
+            try:
+                await launch(
+                    spec,
+                    list(agents.values()),
+                    owner=owner,
+                    snapshot=self._snapshot,
+                    attempt=attempt,
+                    planned=planned,
+                )
+                assert ref is not None
+                watcher = Watcher(ref, agents, owner, self.log.info, self._deadline(context))
+                return await self._watch_first(watcher)
+            except asyncio.CancelledError:
+                if ref is not None:
+                    await stop(ref, agents, reason="the task was ended", owner=owner)
+                raise JobCancelled("the task was ended while its job was watched here") from None
+
+    async def _watch_first(self, watcher: Watcher) -> Outcome | JobRef:
+        """Watch to the end; if the task may defer, for a short while only."""
+        try:
+            async with asyncio.timeout(WATCH_FIRST if self.deferrable else None):
+                return await watcher.watch()
+        except TimeoutError:
+            return watcher.ref
+
+    def _let_kill_cancel(self) -> None:
+        """Let :meth:`on_kill`, which runs in a signal handler, cancel what is running now."""
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+
+        def cancel() -> None:
+            loop.call_soon_threadsafe(task.cancel)
+
+        self._cancel = cancel
+
+    def _settle(self, context: Context, ended: Outcome | JobRef) -> Any:
+        """Defer, start once more, fail or return the result, as it fits what has happened."""
+        if isinstance(ended, JobRef):
+            self._defer(context, ended)
+        if ended.error and is_port_taken(ended.error) and self._may_take_another_port(ended.ref):
+            self.log.warning("The port of the ranks was taken; starting them with another one")
+            return self._settle(context, asyncio.run(self._train(context, ended.ref.attempt + 1)))
+        return asyncio.run(self._finish(ended))
+
+    def _may_take_another_port(self, ref: JobRef) -> bool:
+        return ref.attempt == 0 and whole_number("master_port", self.master_port) is None
+
+    def _defer(self, context: Context, ref: JobRef) -> NoReturn:
+        self.log.info("The job goes on; the triggerer watches it, and its log follows there")
+        self.defer(
+            trigger=JobTrigger(self.fleet_conn_id, ref.to_dict(), self._deadline(context)),
+            method_name="resume",
+        )
+        raise AssertionError("defer() does not return")
+
+    async def _finish(self, outcome: Outcome) -> dict[str, Any]:
+        """Bring back what the job left, and return the result or raise the verdict."""
+        ref = outcome.ref
+        async with self._agents([node.host for node in ref.nodes]) as agents:
+            logs = await self._bring_logs(ref, agents)
+            if outcome.error:
+                self._log_lines(outcome.error.message.splitlines(), logging.ERROR)
+                raise outcome.error
+            left = await collect.result(ref, agents)
+            brought = await self._bring_outputs(ref, agents)
+        return {
+            "job_id": ref.job_id,
+            "state": "success",
+            "hosts": [node.host.name for node in ref.nodes],
+            "world_size": ref.world_size,
+            "duration": round(outcome.ended - ref.started, 3),
+            "restarts": ref.attempt,
+            "metrics": dict(left.metrics),
+            "outputs": brought,
+            "log_dir": logs,
+            "result": left.result,
+        }
+
+    async def _bring_logs(self, ref: JobRef, agents: Mapping[str, HostAgent]) -> str | None:
+        """Bring whole logs to ``log_dir``; that they cannot be brought is no verdict."""
+        if not self.log_dir:
+            return None
+        try:
+            await collect.logs(ref, agents, ObjectStoragePath(self.log_dir))
+        except TrainingError as error:
+            self.log.warning("Not all logs could be brought to %s: %s", self.log_dir, error)
+        return self.log_dir
+
+    async def _bring_outputs(self, ref: JobRef, agents: Mapping[str, HostAgent]) -> dict[str, str]:
+        if not self.outputs:
+            return {}
+        assert self.output_dir is not None
+        return await collect.outputs(ref, agents, self.outputs, ObjectStoragePath(self.output_dir))
+
+    # What Airflow keeps between tries
+
+    def _fence(self, context: Context) -> None:
+        """End what an earlier try left running: there are never two jobs for one task.
+
+        :raises HostUnreachable: a host cannot say whether the earlier job still runs there
+        """
+        record = context["task_state_store"].get(_JOB)
+        if not record:
+            return
+        ref = JobRef.from_dict(record)
+
+        async def end() -> list[Stopped]:
+            async with self._agents([node.host for node in ref.nodes]) as agents:
+                reason = "another try of the task begins"
+                return await stop(ref, agents, reason=reason, wait=ref.grace_period)
+
+        for node in asyncio.run(end()):
+            if node.state not in ("ended", "unknown"):
+                name = node.node.host.name
+                raise HostUnreachable(
+                    f"{name}: job {ref.job_id} of an earlier try may still run there "
+                    f"({node.state}: {node.detail}); bring the host back, or take it out of the "
+                    "fleet and clear the task's `job` in its state store",
+                    host=name,
+                )
+
+    def _remember(self, context: Context, ref: JobRef) -> None:
+        """Record what is about to be started, before anything is."""
+        context["task_state_store"].set(_JOB, ref.to_dict(), retention=NEVER_EXPIRE)
+
+    def _replace_trigger(self, context: Context, error: TaskDeferralError) -> NoReturn:
+        store = context["task_state_store"]
+        record, failures = store.get(_JOB), int(store.get(_FAILURES, 0)) + 1
+        if not record or failures > _TRIGGER_FAILURES:
+            raise error
+        store.set(_FAILURES, failures)
+        self.log.warning("The trigger failed (%s); another one takes over", error)
+        self._defer(context, JobRef.from_dict(record))
+
+    def _deadline(self, context: Context) -> float | None:
+        """Return ``time.time()`` at which the try is over: Airflow's limit ends with deferral."""
+        start = context["ti"].start_date
+        if self.execution_timeout is None or start is None:
+            return None
+        return float((start + self.execution_timeout).timestamp())
+
+    def _log_lines(self, lines: Iterable[str], level: int = logging.INFO) -> None:
+        for line in lines:
+            self.log.log(level, "%s", line)
