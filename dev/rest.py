@@ -104,6 +104,10 @@ class Run:
         """Mark the task, as the buttons of the web page do."""
         self._call("PATCH", f"/taskInstances/{task_id}", {"new_state": state})
 
+    def fail(self) -> None:
+        """Mark the whole run as failed, which ends what it runs."""
+        self._call("PATCH", body={"state": "failed"})
+
     def clear(self, task_id: str) -> None:
         """Clear the task, as the button of the web page does: it runs once more."""
         body = {

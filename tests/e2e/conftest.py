@@ -1,0 +1,47 @@
+"""A real Airflow and real hosts, shared by all tests that look at both from outside."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from dev.airflow import AirflowStack
+from dev.rest import ENDED, Run
+from dev.setup import hosts_python
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.fleet import Fleet
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session")
+def airflow(fleet: Fleet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[AirflowStack]:
+    """Airflow with the DAGs that people copy, and some that are for tests only."""
+    folder = tmp_path_factory.mktemp("airflow")
+    for dags in (ROOT / "dags", Path(__file__).parent / "dags"):
+        shutil.copytree(dags, folder / "dags", dirs_exist_ok=True)
+    connection = fleet.connection_json(slots=2, python=str(hosts_python("torch")))
+    environment = {"AIRFLOW_CONN_GPU_FLEET_DEFAULT": connection}
+    with AirflowStack(folder / "home", folder / "dags", environment, progress=print) as stack:
+        yield stack
+
+
+@pytest.fixture
+def trigger(airflow: AirflowStack) -> Iterator[Callable[..., Run]]:
+    """Start runs of a DAG by its parameters; what still runs after the test is ended."""
+    runs = []
+
+    def start(dag_id: str, **params: Any) -> Run:
+        runs.append(airflow.api.trigger(dag_id, params))
+        return runs[-1]
+
+    yield start
+    for run in runs:
+        if run.state() not in ENDED:
+            run.fail()
