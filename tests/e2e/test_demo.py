@@ -1,0 +1,59 @@
+"""The demo as CI and other programs run it: without a terminal."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def demo() -> Iterator[subprocess.Popen[str]]:
+    """The demo, just started."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dev.demo"],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        yield process
+        process.terminate()
+
+
+def test_the_demo_trains_reports_and_exits(demo: subprocess.Popen[str]) -> None:
+    output, _ = demo.communicate()
+    outcome = last_line(output)
+    assert demo.returncode == 0, output
+    assert outcome.pop("accuracy") >= 0.9
+    assert outcome.pop("seconds") > 0
+    assert outcome == {"state": "success", "hosts": 2, "world_size": 4}
+    assert "[rank 3 gpu2]" in output
+
+
+def test_a_demo_that_is_stopped_in_the_middle_leaves_nothing(demo: subprocess.Popen[str]) -> None:
+    assert demo.stdout is not None
+    for line in demo.stdout:
+        if "[rank 0 gpu1]" in line:
+            break
+    children = psutil.Process(demo.pid).children(recursive=True)
+    demo.send_signal(signal.SIGTERM)
+    assert last_line(demo.stdout.read())["state"] == "failed"
+    assert demo.wait() == 1
+    assert [child for child in children if child.is_running()] == []
+
+
+def last_line(output: str) -> Any:
+    return json.loads(output.splitlines()[-1])
