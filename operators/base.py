@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from airflow.sdk import BaseOperator, ObjectStoragePath
 from airflow.sdk.exceptions import TaskDeferralError, TaskDeferralTimeout
-from airflow.sdk.execution_time.context import NEVER_EXPIRE
 
 from distributed_training.errors import HostUnreachable, JobCancelled, PlanError, TrainingError
 from distributed_training.hooks.fleet import FleetHook
@@ -27,6 +26,7 @@ from distributed_training.operators.arguments import (
     variables,
     whole_number,
 )
+from distributed_training.operators.memory import JobMemory
 from distributed_training.plan import JobSpec, Plan
 from distributed_training.run import collect
 from distributed_training.run.agents import HostAgent
@@ -47,9 +47,7 @@ if TYPE_CHECKING:
 
 # A job that ends within these seconds never pays for a deferral, which takes about five.
 WATCH_FIRST = 10.0
-_JOB = "job"  # key in the task's state store, which outlives tries and clears
-_FAILURES = "trigger_failures"
-_TRIGGER_FAILURES = 3  # a trigger that fails more often than this fails the task
+TRIGGER_FAILURES = 3  # a trigger that fails more often than this fails the task
 
 
 class TrainingOperator(BaseOperator):
@@ -259,7 +257,7 @@ class TrainingOperator(BaseOperator):
         def planned(plan: Plan) -> None:
             nonlocal ref
             ref = JobRef.of(plan, time.time())
-            self._remember(context, ref)
+            JobMemory(context["task_state_store"]).remember(ref)
             self._log_lines(plan.describe())
 
         async with self._agents(self._hook.fleet.hosts) as agents:
@@ -357,45 +355,40 @@ class TrainingOperator(BaseOperator):
         assert self.output_dir is not None
         return await collect.outputs(ref, agents, self.outputs, ObjectStoragePath(self.output_dir))
 
-    # What Airflow keeps between tries
+    # Earlier tries, and triggers that fail
 
     def _fence(self, context: Context) -> None:
         """End what an earlier try left running: there are never two jobs for one task.
 
         :raises HostUnreachable: a host cannot say whether the earlier job still runs there
         """
-        record = context["task_state_store"].get(_JOB)
-        if not record:
+        ref = JobMemory(context["task_state_store"]).last()
+        if ref is None:
             return
-        ref = JobRef.from_dict(record)
-
-        async def end() -> list[Stopped]:
-            async with self._agents([node.host for node in ref.nodes]) as agents:
-                reason = "another try of the task begins"
-                return await stop(ref, agents, reason=reason, wait=ref.grace_period)
-
-        for node in asyncio.run(end()):
+        for node in asyncio.run(self._end(ref, "another try of the task begins")):
             if node.state not in ("ended", "unknown"):
                 name = node.node.host.name
                 raise HostUnreachable(
                     f"{name}: job {ref.job_id} of an earlier try may still run there "
                     f"({node.state}: {node.detail}); bring the host back, or take it out of the "
-                    "fleet and clear the task's `job` in its state store",
+                    "fleet and delete `job` from the task's state store",
                     host=name,
                 )
 
-    def _remember(self, context: Context, ref: JobRef) -> None:
-        """Record what is about to be started, before anything is."""
-        context["task_state_store"].set(_JOB, ref.to_dict(), retention=NEVER_EXPIRE)
+    async def _end(self, ref: JobRef, reason: str) -> list[Stopped]:
+        async with self._agents([node.host for node in ref.nodes]) as agents:
+            return await stop(ref, agents, reason=reason, wait=ref.grace_period)
 
     def _replace_trigger(self, context: Context, error: TaskDeferralError) -> NoReturn:
-        store = context["task_state_store"]
-        record, failures = store.get(_JOB), int(store.get(_FAILURES, 0)) + 1
-        if not record or failures > _TRIGGER_FAILURES:
+        memory = JobMemory(context["task_state_store"])
+        ref = memory.last()
+        if ref is None:
             raise error
-        store.set(_FAILURES, failures)
+        if memory.another_trigger_failure() > TRIGGER_FAILURES:
+            asyncio.run(self._end(ref, "its triggers fail again and again"))
+            raise error
         self.log.warning("The trigger failed (%s); another one takes over", error)
-        self._defer(context, JobRef.from_dict(record))
+        self._defer(context, ref)
 
     def _deadline(self, context: Context) -> float | None:
         """Return ``time.time()`` at which the try is over: Airflow's limit ends with deferral."""
