@@ -1,0 +1,47 @@
+# `make demo` and `make test` install what they lack, and do nothing of it twice.
+PYTHON ?= python3
+BIN := .venv/bin
+PYTEST := $(BIN)/python -m pytest
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help demo test check lint types unit integration e2e ready lock clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: ## train on two hosts of this machine, from nothing to a report and Airflow's web page
+	@$(PYTHON) -m dev.setup demo
+	@$(BIN)/python -m dev.demo
+
+test: lint types unit integration e2e ## all checks and tests; as root, for the network of the test hosts
+
+check: lint types ## what needs no running program
+
+lint: ready ## style, format, and which floor imports which
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/lint-imports
+
+types: ready ## two type checkers
+	$(BIN)/mypy
+	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright
+
+unit: ready ## tests without hosts
+	$(PYTEST) tests --ignore tests/integration --ignore tests/e2e
+
+integration: ready ## tests on real hosts, over real SSH
+	$(PYTEST) tests/integration
+
+e2e: ready ## tests in a real Airflow
+	$(PYTEST) tests/e2e
+
+ready:
+	@$(PYTHON) -m dev.setup test
+
+lock: ## the newest versions that fit together, into requirements/
+	@$(PYTHON) -m dev.setup lock
+
+clean: ## remove what was made in this folder
+	rm -rf .venv build dist .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,63 @@
+"""Make the locks anew: the newest versions that fit together, as plain pins."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from dev import interpreters
+from dev.environments import CHECKOUT, LOCKS, run
+
+# Released versions that the demo and the tests are about; everything else follows from them.
+AIRFLOW = ["apache-airflow==3.3.2"]
+TORCH = ["torch==2.13.0"]
+
+
+def write() -> None:
+    """Write all locks."""
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())
+    groups = project["dependency-groups"]
+    extras = project["project"]["optional-dependencies"]
+    needed = [*project["project"]["dependencies"], *extras["examples"], *_members(groups, "build")]
+    with tempfile.TemporaryDirectory(prefix="locks-") as scratch:
+        base = _resolve(interpreters.own(), Path(scratch) / "airflow", [*AIRFLOW, *needed])
+        _write("airflow", "What `make demo` runs Airflow with", base)
+        everything = [*base, *_members(groups, "dev")]
+        more = _resolve(interpreters.own(), Path(scratch) / "dev", everything)
+        _write("dev", "The tools of `make test`, beside airflow.txt", sorted({*more} - {*base}))
+        trained = [*TORCH, *extras["torch"], *extras["examples"]]
+        torch = _resolve(interpreters.hosts(), Path(scratch) / "torch", trained)
+        _write("torch", "What the test hosts train with", torch)
+
+
+def _members(groups: dict[str, list[Any]], name: str) -> list[str]:
+    """Return the requirements of a dependency group and of those that it includes."""
+    found: list[str] = []
+    for member in groups[name]:
+        found += [member] if isinstance(member, str) else _members(groups, member["include-group"])
+    return found
+
+
+def _resolve(python: interpreters.Interpreter, folder: Path, requirements: list[str]) -> list[str]:
+    """Install requirements into a new environment, and return what that made of them."""
+    run([python.path, "-m", "venv", folder])
+    pip: list[str | Path] = [folder / "bin/python", "-m", "pip"]
+    run([*pip, "install", *requirements])
+    frozen = run([*pip, "freeze"])
+    return sorted((_pin(line) for line in frozen.splitlines()), key=str.lower)
+
+
+def _pin(line: str) -> str:
+    """Return a pin without a local version such as +cpu, nor the place it was taken from."""
+    found = re.match(r"([\w.-]+)==([^+\s]+)", line)
+    if found is None:
+        raise RuntimeError(f"pip freeze says {line!r}, which is no plain name==version")
+    return found.group(0)
+
+
+def _write(name: str, title: str, pins: list[str]) -> None:
+    text = f"# {title}; made by `make lock`.\n" + "".join(f"{pin}\n" for pin in pins)
+    (LOCKS / f"{name}.txt").write_text(text)
