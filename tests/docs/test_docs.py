@@ -80,7 +80,9 @@ def links() -> list[tuple[Path, str]]:
     ]
 
 
-@pytest.mark.parametrize(("page", "target"), links())
+@pytest.mark.parametrize(
+    ("page", "target"), links(), ids=lambda value: getattr(value, "name", value)
+)
 def test_a_link_leads_somewhere(page: Path, target: str) -> None:
     path, _, anchor = unquote(target).partition("#")
     file = page.parent / path if path else page
