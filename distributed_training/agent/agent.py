@@ -1,0 +1,2347 @@
+"""The agent: starts, watches and ends the ranks of one node; sent over SSH, never installed."""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import re
+import select
+import signal
+import socket
+import struct
+import sys
+import time
+
+TYPE_CHECKING = False  # importing typing would cost every call several milliseconds
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from typing import Any, Dict, List, Optional, Set, Tuple
+
+    Json = Dict[str, Any]
+    Check = Callable[[], Optional[Json]]
+
+# ---------------------------------------------------------------------------------------------
+# Constants
+# ---------------------------------------------------------------------------------------------
+
+LOCK_FOLDER = os.environ.get("DT_LOCK_DIR") or "/tmp/.distributed_training"
+LOCK_TRIES = 10  # an offer that looks at a lock holds it for an instant
+INHERITED_FD = 200  # shell scripts use low descriptors for themselves, and would close a lock
+
+ACTIVE_POLL, IDLE_POLL = 0.05, 0.25
+LOG_SLICE = 0.03  # seconds of reading logs before the socket is looked at again
+LOG_CHUNK = 64 << 10
+LOG_LIMIT = 64 << 20  # bytes of log that go into one node's journal
+LINE_LIMIT = 16 << 10
+PARTIAL_AFTER = 1.0  # seconds until a line without newline is shown
+PROGRESS_EVERY = 2.0  # seconds between two states of a progress bar
+TAIL_BYTES, TAIL_LINES, TAIL_WIDTH = 64 << 10, 50, 500
+
+ALIVE_EVERY = 5.0
+CLIENT_TIMEOUT = 60.0
+REACH_TIMEOUT = 15.0
+KILL_TIMEOUT = 15.0  # a process in an uninterruptible call may outlive SIGKILL for ever
+JOURNAL_BACKLOG = 1 << 20
+JOURNAL_TIMEOUT = 60.0  # how long a full disk may keep the last journal line
+SEND_CHUNK = 256 << 10
+RESULT_LIMIT = 1 << 20
+PREPARED_WAIT = 5.0
+
+encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+class Refusal(Exception):
+    """A request that cannot be met, as the caller will read it."""
+
+    def __init__(self, kind: str, message: str, **fields: object) -> None:
+        super().__init__(message)
+        self.reply: Json = {"ok": False, "error": {"kind": kind, "message": message, **fields}}
+
+
+def problem(what: str, why: str, do: str) -> Json:
+    """Return one finding of the preflight."""
+    return {"what": what, "why": why, "do": do}
+
+
+def preflight_failed(problems: Sequence[Json]) -> Refusal:
+    """Return the refusal that lists every finding of the preflight."""
+    text = "; ".join(f"{each['what']}: {each['why']}" for each in problems)
+    return Refusal("preflight", text, problems=list(problems))
+
+
+def unwritable(path: str, error: OSError) -> Refusal:
+    """Return the refusal for a folder that cannot be written."""
+    why = error.strerror or str(error)
+    do = "free space there or make it writable for this user, or set work_dir to another folder"
+    return preflight_failed([problem(f"cannot write {error.filename or path}", why, do)])
+
+
+# ---------------------------------------------------------------------------------------------
+# Files
+# ---------------------------------------------------------------------------------------------
+
+
+def read_text(path: str) -> str:
+    """Return the text of a file, empty if there is none."""
+    with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
+        return file.read()
+    return ""
+
+
+def read_json(path: str) -> Json:
+    """Return the object in a file, empty if there is none or it is broken."""
+    with contextlib.suppress(ValueError):
+        record = json.loads(read_text(path) or "{}")
+        return record if isinstance(record, dict) else {}
+    return {}
+
+
+def write_whole(path: str, data: bytes) -> None:
+    """Write a file that a reader sees whole or not at all."""
+    draft = f"{path}.{os.getpid()}"
+    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with open(fd, "wb") as file:
+        file.write(data)
+    os.replace(draft, path)
+
+
+def write_json(path: str, record: Json) -> None:
+    """Write a record that a reader sees whole or not at all."""
+    write_whole(path, encode(record).encode("utf-8", "replace"))
+
+
+def remove_tree(path: str) -> int:
+    """Remove a folder, its read-only folders too, and return the bytes that were in it."""
+    import shutil
+
+    size = 0
+    for folder, _, names in os.walk(path):
+        with contextlib.suppress(OSError):
+            os.chmod(folder, 0o700)
+        for name in names:
+            with contextlib.suppress(OSError):
+                size += os.lstat(os.path.join(folder, name)).st_size
+    shutil.rmtree(path, ignore_errors=True)
+    return size
+
+
+# ---------------------------------------------------------------------------------------------
+# Host facts
+# ---------------------------------------------------------------------------------------------
+
+
+def boot_id() -> str:
+    """Return what changes whenever the host starts."""
+    return read_text("/proc/sys/kernel/random/boot_id").strip()
+
+
+def user_name(uid: Optional[int] = None) -> str:
+    """Return a user's name, or the number of one without a name."""
+    import pwd
+
+    uid = os.getuid() if uid is None else uid
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def nvidia_smi(query: str) -> List[List[str]]:
+    """Return the rows that nvidia-smi answers, none where it is absent or fails."""
+    import shutil
+    import subprocess
+
+    path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/bin", "/usr/local/cuda/bin"])
+    program = shutil.which("nvidia-smi", path=path)
+    if not program:
+        return []
+    command = [program, query, "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=20)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    rows = done.stdout.decode("utf-8", "replace").splitlines() if done.returncode == 0 else []
+    return [[cell.strip() for cell in row.split(",")] for row in rows if row.strip()]
+
+
+def gpus() -> List[Json]:
+    """Return the GPUs of the host."""
+    found = []
+    for uuid, index, *name, memory in nvidia_smi("--query-gpu=uuid,index,name,memory.total"):
+        size = int(memory) if memory.isdigit() else 0
+        found.append({"uuid": uuid, "index": int(index), "name": ",".join(name), "memory_mb": size})
+    return found
+
+
+def interfaces() -> Dict[str, str]:
+    """Return which interface holds each address of the host, asked of the kernel by netlink."""
+    dump = struct.pack("=IHHIIB7x", 24, 22, 0x301, 1, 0, socket.AF_UNSPEC)  # RTM_GETADDR
+    holders: Dict[str, str] = {}
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as link:
+        link.sendall(dump)
+        while True:
+            data = link.recv(1 << 17)
+            while data:
+                size, kind = struct.unpack_from("=IH", data)
+                if kind in (2, 3):  # NLMSG_ERROR, NLMSG_DONE
+                    return holders
+                holders.update(interface_address(data[16:size]))
+                data = data[(size + 3) & ~3 :]
+
+
+def interface_address(message: bytes) -> Iterator[Tuple[str, str]]:
+    """Yield the address and the interface of one netlink answer."""
+    family, index, at = message[0], struct.unpack_from("=I", message, 4)[0], 8
+    while at + 4 <= len(message):
+        size, kind = struct.unpack_from("=HH", message, at)
+        if kind in (1, 2):  # IFA_ADDRESS, IFA_LOCAL
+            address = socket.inet_ntop(family, message[at + 4 : at + size])
+            yield address, socket.if_indextoname(index)
+        at += (size + 3) & ~3
+
+
+def route(peer: str, holders: Dict[str, str]) -> Json:
+    """Return the interface and the own address by which this host reaches a peer."""
+    try:
+        family, kind, _, _, target = socket.getaddrinfo(peer, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.connect(target)  # sends nothing: the kernel only looks up the route
+            source = str(probe.getsockname()[0])
+    except OSError as error:
+        return {"error": error.strerror or str(error)}
+    return {"interface": holders.get(source.partition("%")[0], ""), "source": source}
+
+
+# ---------------------------------------------------------------------------------------------
+# Locks and ports
+# ---------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def open_to_all() -> Iterator[None]:
+    """Create files that every user of the host may use."""
+    before = os.umask(0)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def lock_path(name: str) -> str:
+    """Return the file of a lock in the folder that all users of the host share."""
+    with contextlib.suppress(FileExistsError), open_to_all():
+        os.mkdir(LOCK_FOLDER, 0o1777)
+    return os.path.join(LOCK_FOLDER, name.replace("/", "_") + ".lock")
+
+
+def open_lock(path: str) -> int:
+    """Open a lock file, whoever made it."""
+    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+    while True:
+        # fs.protected_regular refuses O_CREAT on another user's file in a sticky folder.
+        with contextlib.suppress(FileNotFoundError):
+            return os.open(path, flags)
+        with contextlib.suppress(FileExistsError), open_to_all():
+            return os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o666)
+
+
+class Lock:
+    """A lease on a slot or a port, freed when the last process that inherited it has ended."""
+
+    def __init__(self, name: str, fd: int) -> None:
+        self.name = name
+        self.fd = fd
+
+    @classmethod
+    def take(cls, name: str, holder: Json) -> Optional[Lock]:
+        """Take a lock, or return None if someone holds it."""
+        path = lock_path(name)
+        for _ in range(LOCK_TRIES):
+            fd = open_lock(path)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                # A cleaner of /tmp may have removed the file between the two calls.
+                if os.path.samestat(os.fstat(fd), os.stat(path)):
+                    return cls._held(name, fd, holder)
+            except (BlockingIOError, FileNotFoundError):
+                time.sleep(0.02)
+            os.close(fd)
+        return None
+
+    @classmethod
+    def _held(cls, name: str, fd: int, holder: Json) -> Lock:
+        high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, INHERITED_FD)
+        os.close(fd)
+        os.ftruncate(high, 0)
+        os.pwrite(high, encode(holder).encode(), 0)
+        return cls(name, high)
+
+    @staticmethod
+    def holder(name: str) -> Optional[Json]:
+        """Return who holds a lock, None if it is free."""
+        path = lock_path(name)
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError:
+            return None
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return read_json(path)
+        finally:
+            os.close(fd)
+        return None
+
+    def refresh(self) -> None:
+        """Keep cleaners of /tmp from taking the file for forgotten."""
+        os.utime(self.fd)
+
+
+def take_all(names: Sequence[str], holder: Json) -> List[Lock]:
+    """Take the locks of all slots, or none."""
+    locks = {name: Lock.take(name, holder) for name in names}
+    taken = [lock for lock in locks.values() if lock]
+    if len(taken) == len(names):
+        return taken
+    for lock in taken:
+        os.close(lock.fd)
+    holders = {name: Lock.holder(name) or {} for name, lock in locks.items() if not lock}
+    told = ", ".join(f"{name} (job {who.get('job', '?')})" for name, who in holders.items())
+    raise Refusal("slots_busy", f"slots in use: {told}", holders=holders)
+
+
+def busy_slots() -> Dict[str, Json]:
+    """Return who holds each slot in use."""
+    busy: Dict[str, Json] = {}
+    with contextlib.suppress(OSError):
+        for name in sorted(os.listdir(LOCK_FOLDER)):
+            slot, ending = os.path.splitext(name)
+            if ending == ".lock" and not slot.startswith("port-"):
+                holder = Lock.holder(slot)
+                if holder is not None:
+                    busy[slot] = holder
+    return busy
+
+
+def listen(port: int) -> socket.socket:
+    """Listen on a port of every address of the host."""
+    family = socket.AF_INET6 if socket.has_ipv6 else socket.AF_INET
+    try:
+        listener = socket.socket(family, socket.SOCK_STREAM)
+    except OSError:  # the kernel was started without IPv6
+        family = socket.AF_INET
+        listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if family == socket.AF_INET6:
+        listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    try:
+        listener.bind(("", port))
+        listener.listen(4096)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def free_ports(count: int) -> List[int]:
+    """Return ports that nobody holds, outside the range of outgoing connections."""
+    import random
+
+    low, high = map(int, (read_text("/proc/sys/net/ipv4/ip_local_port_range") or "0 0").split())
+    candidates = [port for port in range(10000, 65536) if not low <= port <= high]
+    free: List[int] = []
+    for port in random.sample(candidates, min(len(candidates), 40 * count)):
+        with contextlib.suppress(OSError):
+            if Lock.holder(f"port-{port}") is None:
+                listen(port).close()
+                free.append(port)
+        if len(free) == count:
+            break
+    return free
+
+
+def listener_of(port: int) -> Tuple[str, Optional[int]]:
+    """Return the inode and the user of the socket that listens on a port."""
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for line in read_text(table).splitlines()[1:]:
+            cells = line.split()
+            if cells[3] == "0A" and int(cells[1].rpartition(":")[2], 16) == port:
+                return cells[9], int(cells[7])
+    return "", None
+
+
+def socket_owner(inode: str) -> Optional[int]:
+    """Return the process that has a socket open, None if it cannot be seen."""
+    for pid in (name for name in os.listdir("/proc") if name.isdigit()):
+        with contextlib.suppress(OSError):
+            for fd in os.listdir(f"/proc/{pid}/fd"):
+                if os.readlink(f"/proc/{pid}/fd/{fd}") == f"socket:[{inode}]":
+                    return int(pid)
+    return None
+
+
+def command_of(pid: int) -> str:
+    """Return the command line of a process."""
+    return read_text(f"/proc/{pid}/cmdline").replace("\0", " ").strip()
+
+
+def port_taken(port: int) -> Refusal:
+    """Return the refusal that names who holds a port."""
+    inode, uid = listener_of(port)
+    pid = socket_owner(inode) if inode else None
+    holder = Lock.holder(f"port-{port}") or {}
+    user = holder.get("user") if uid is None else user_name(uid)
+    command = command_of(pid) if pid else ""
+    who = f"process {pid} ({command})" if pid else f"job {holder.get('job', 'unknown')}"
+    message = f"port {port} is in use by {who} of user {user}: leave the port out, or free it"
+    return Refusal("port_taken", message, port=port, pid=pid, user=user, command=command)
+
+
+# ---------------------------------------------------------------------------------------------
+# Processes
+# ---------------------------------------------------------------------------------------------
+
+
+class Process:
+    """A process, told by its start time from a later one with the same number."""
+
+    __slots__ = ("parent", "pid", "start")
+
+    def __init__(self, pid: int, start: int, parent: int = 0) -> None:
+        self.pid = pid
+        self.start = start
+        self.parent = parent
+
+    @classmethod
+    def find(cls, pid: int) -> Optional[Process]:
+        """Return a process that has not ended."""
+        try:
+            with open(f"/proc/{pid}/stat", "rb") as file:
+                # The program's name stands in brackets and may hold blanks and brackets.
+                cells = file.read().rpartition(b")")[2].split()
+        except OSError:
+            return None
+        return None if cells[0] in b"ZX" else cls(pid, int(cells[19]), int(cells[1]))
+
+    @property
+    def key(self) -> Tuple[int, int]:
+        """Return what no other process of this host shares."""
+        return self.pid, self.start
+
+    def alive(self) -> bool:
+        """Tell whether this very process still runs."""
+        now = Process.find(self.pid)
+        return now is not None and now.start == self.start
+
+    def send(self, number: int) -> None:
+        """Signal this very process, unless it has ended."""
+        handle = process_handle(self.pid)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if self.alive():
+                if handle is None:
+                    os.kill(self.pid, number)
+                else:
+                    signal.pidfd_send_signal(handle, number)
+        if handle is not None:
+            os.close(handle)
+
+
+def process_handle(pid: int) -> Optional[int]:
+    """Return a handle that stays with a process, where Python and the kernel have them."""
+    with contextlib.suppress(AttributeError, OSError):
+        return os.pidfd_open(pid)
+    return None
+
+
+def process_table() -> Dict[int, Process]:
+    """Return every process of the host that has not ended."""
+    found = (Process.find(int(name)) for name in os.listdir("/proc") if name.isdigit())
+    return {process.pid: process for process in found if process}
+
+
+def bears(pid: int, mark: bytes) -> bool:
+    """Tell whether one of this user's processes was started with a job's mark."""
+    try:
+        if os.stat(f"/proc/{pid}").st_uid != os.geteuid():
+            return False
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return mark in file.read().split(b"\0")
+    except OSError:
+        return False
+
+
+class Members:
+    """The processes of a job: what its agents started, and whatever bears its mark."""
+
+    def __init__(self, mark: str, agents: Sequence[Process]) -> None:
+        self.mark = b"DT_JOB_MARK=" + mark.encode()
+        self.agents = agents
+
+    def find(self) -> List[Process]:
+        """Return the members that have not ended."""
+        table = process_table()
+        roots = {each.pid for each in self.agents if table.get(each.pid, each).start == each.start}
+        members = self._descendants(table, roots)
+        for pid in table.keys() - members - roots - {os.getpid()}:
+            if bears(pid, self.mark):
+                members.add(pid)
+        return [table[pid] for pid in members]
+
+    @staticmethod
+    def _descendants(table: Dict[int, Process], roots: Set[int]) -> Set[int]:
+        children: Dict[int, List[int]] = {}
+        for process in table.values():
+            children.setdefault(process.parent, []).append(process.pid)
+        found: Set[int] = set()
+        queue = list(roots)
+        while queue:
+            for pid in children.get(queue.pop(), ()):
+                if pid not in found:
+                    found.add(pid)
+                    queue.append(pid)
+        return found - roots
+
+
+class Ending:
+    """The end of all members: stop signal, grace period, SIGKILL, until nobody is left."""
+
+    def __init__(self, members: Members, stop_signal: int, grace: float) -> None:
+        self.members = members
+        self.stop_signal = stop_signal
+        self.kill_at = time.monotonic() + grace
+        self.signalled: Set[Tuple[int, int]] = set()
+        self.survivors: List[int] = []
+        self._quiet = 0
+
+    def step(self) -> bool:
+        """Signal whom it is time to signal, and tell whether it is over."""
+        now = time.monotonic()
+        left = self.members.find()
+        self.survivors = sorted(process.pid for process in left)
+        self._quiet = 0 if left else self._quiet + 1
+        if self._quiet >= 2 or now > self.kill_at + KILL_TIMEOUT:
+            return True
+        for process in left if now >= self.kill_at else self._topmost(left):
+            process.send(signal.SIGKILL if now >= self.kill_at else self.stop_signal)
+            self.signalled.add(process.key)
+        return False
+
+    def _topmost(self, left: Sequence[Process]) -> List[Process]:
+        # A launcher passes the signal on, and a rank that saves its state still needs its helpers:
+        # so each process is asked only when its parent is gone.
+        pids = {process.pid for process in left}
+        return [
+            process
+            for process in left
+            if process.parent not in pids and process.key not in self.signalled
+        ]
+
+
+def signal_name(number: int) -> str:
+    """Return the name of a signal."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def exit_of(status: int) -> Tuple[Optional[int], Optional[str]]:
+    """Return the exit code, or the signal, of a wait status."""
+    if os.WIFSIGNALED(status):
+        return None, signal_name(os.WTERMSIG(status))
+    return os.WEXITSTATUS(status), None
+
+
+def reaped() -> Iterator[Tuple[int, int]]:
+    """Yield number and wait status of each child that has ended."""
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                return
+            yield pid, status
+
+
+def spawn(
+    argv: Sequence[str], env: Dict[str, str], work: str, log: str, keep: Sequence[int] = ()
+) -> int:
+    """Start a program in a session of its own, with its output in a file, and return its number."""
+    import subprocess
+
+    fd = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        process = subprocess.Popen(
+            list(argv),
+            env=env,
+            cwd=work,
+            stdin=subprocess.DEVNULL,
+            stdout=fd,
+            stderr=fd,
+            start_new_session=True,
+            pass_fds=tuple(keep),
+        )
+    finally:
+        os.close(fd)
+    process.returncode = 0  # keeps Popen from waiting for it: reaped() does
+    return process.pid
+
+
+def scrubbed(patterns: Sequence[str]) -> Dict[str, str]:
+    """Return the environment of the SSH login without the variables that must not reach a rank."""
+    from fnmatch import fnmatchcase
+
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not any(fnmatchcase(name, pattern) for pattern in patterns)
+    }
+
+
+def become_reaper() -> None:
+    """Let orphans below this process become its children."""
+    with contextlib.suppress(ImportError, OSError, AttributeError):
+        import ctypes
+
+        ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+
+
+def set_oom_score(pid: str, score: int) -> None:
+    """Say how readily the kernel may kill a process when memory runs out, where we may."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/oom_score_adj", "w") as file:
+        file.write(str(score))
+
+
+def oom_kills() -> int:
+    """Return how many processes the kernel has killed for lack of memory since it started."""
+    match = re.search(r"^oom_kill (\d+)", read_text("/proc/vmstat"), re.MULTILINE)
+    return int(match.group(1)) if match else 0
+
+
+def fork(body: Callable[[], None]) -> int:
+    """Run something in a child process, and return the child's number."""
+    pid = os.fork()
+    if pid:
+        return pid
+    status = 1
+    try:
+        body()
+        status = 0
+    except BaseException:  # whatever it is, it must not climb into the parent's code
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        os._exit(status)
+
+
+def detach(body: Callable[[], None], errors: str, keep: Sequence[int] = ()) -> None:
+    """Run something in a process that shares nothing with this call and outlives it."""
+
+    def leave() -> None:
+        os.setsid()
+        close_all_but(keep, errors)
+        fork(body)
+
+    os.waitpid(fork(leave), 0)
+
+
+def close_all_but(keep: Sequence[int], errors: str) -> None:
+    """Close every descriptor but those given; stdin and stdout become nothing, stderr a file."""
+    null = os.open(os.devnull, os.O_RDWR)
+    log = os.open(errors, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    for fd, target in enumerate((null, null, log)):
+        os.dup2(target, fd)
+    for fd in [int(name) for name in os.listdir("/proc/self/fd")]:
+        if fd > 2 and fd not in keep:
+            with contextlib.suppress(OSError):
+                os.close(fd)
+
+
+# ---------------------------------------------------------------------------------------------
+# Journal
+# ---------------------------------------------------------------------------------------------
+
+
+class Journal:
+    """The append-only record of a node's part in a job."""
+
+    def __init__(self, path: str) -> None:
+        self.fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._lines: List[str] = []
+        self._rest = b""
+        self._fresh = True
+        self.backlog = 0
+
+    def add(self, kind: str, **fields: object) -> None:
+        """Add an event."""
+        self._append(encode({"t": round(time.time(), 3), "k": kind, **fields}))
+
+    def log(self, source: object, lines: Sequence[str]) -> None:
+        """Add lines of a log."""
+        head = '{"t":%.3f,"k":"log","r":%s,"m":' % (time.time(), encode(source))
+        for line in lines:
+            self._append(head + encode(line) + "}")
+
+    def _append(self, line: str) -> None:
+        self._lines.append(line + "\n")
+        self.backlog += len(line)
+
+    def flush(self) -> bool:
+        """Write what was added; what a full disk refuses stays for the next time."""
+        if not self._lines and not self._rest:
+            return False
+        with self._alone():
+            self._write()
+        return True
+
+    def _write(self) -> None:
+        data = self._rest + "".join(self._lines).encode("utf-8", "replace")
+        self._lines = []
+        if self._fresh and not self._whole():
+            data = b"\n" + data
+        with contextlib.suppress(OSError):
+            data = data[os.write(self.fd, data) :]
+            self._fresh = False
+        self._rest, self.backlog = data, len(data)
+
+    def _whole(self) -> bool:
+        # Whoever wrote before may have been killed in the middle of a line.
+        size = os.fstat(self.fd).st_size
+        return size == 0 or os.pread(self.fd, 1, size - 1) == b"\n"
+
+    def add_unless_ended(self, kind: str, **fields: object) -> bool:
+        """Write an event, unless someone has written the end, and tell whether it was written."""
+        with self._alone():
+            if last_record(self.fd).get("k") == "ended":
+                return False
+            self.add(kind, **fields)
+            self._write()
+        return True
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        with contextlib.suppress(OSError):  # not every network file system has locks
+            fcntl.flock(self.fd, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                fcntl.flock(self.fd, fcntl.LOCK_UN)
+
+
+def last_record(fd: int) -> Json:
+    """Return the last whole record of a journal."""
+    size = os.fstat(fd).st_size
+    block = os.pread(fd, SEND_CHUNK, max(0, size - SEND_CHUNK))
+    for line in reversed(block.splitlines()):
+        with contextlib.suppress(ValueError):
+            record = json.loads(line)
+            if isinstance(record, dict):
+                return record
+    return {}
+
+
+def events(path: str) -> Iterator[Json]:
+    """Yield the records of a journal, log lines left out."""
+    with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
+        for line in file:
+            if b',"k":"log",' not in line[:48]:
+                with contextlib.suppress(ValueError):
+                    yield json.loads(line)
+
+
+# ---------------------------------------------------------------------------------------------
+# Logs
+# ---------------------------------------------------------------------------------------------
+
+CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+CLEANING = re.compile(
+    "(\x1b\\[[0-9;:]*m)"  # colours stay
+    "|\x1b\\[[0-?]*[ -/]*[@-~]"  # cursor movements and the like
+    "|\x1b[\\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\\\)"  # window titles, links
+    "|\x1b[ -/]*[0-~]"
+    "|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
+)
+
+
+def clean(line: str) -> str:
+    """Return the text that a terminal would show of a line, colours included."""
+    if not CONTROL.search(line):
+        return line
+    return CLEANING.sub(r"\1", line.rstrip("\r").rpartition("\r")[2])
+
+
+class LineBuffer:
+    """Bytes in, clean lines out; never cuts inside a character."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._partial = ""
+        self._fed = 0.0
+        self._progress = 0.0
+
+    def feed(self, data: bytes, now: float) -> List[str]:
+        """Return the lines that these bytes complete."""
+        self._fed = now
+        return self._feed(self._decoder.decode(data), now)
+
+    def _feed(self, text: str, now: float) -> List[str]:
+        complete = (self._partial + text).split("\n")
+        self._partial = complete.pop()
+        lines = [piece for line in complete for piece in pieces(clean(line))]
+        if "\r" in self._partial:
+            lines += self._progress_state(now)
+        while len(self._partial) > LINE_LIMIT:
+            lines.append(self._cut())
+        return lines
+
+    def _progress_state(self, now: float) -> List[str]:
+        head = self._partial.rstrip("\r").rpartition("\r")[0]
+        self._partial = self._partial[len(head) + 1 if head else 0 :]
+        if not head or now - self._progress < PROGRESS_EVERY:
+            return []
+        self._progress = now
+        return pieces(clean(head))
+
+    def _cut(self) -> str:
+        escape = self._partial.rfind("\x1b", LINE_LIMIT - 64, LINE_LIMIT)
+        at = escape if escape > 0 else LINE_LIMIT
+        head, self._partial = self._partial[:at], self._partial[at:]
+        return clean(head)
+
+    def idle(self, now: float) -> List[str]:
+        """Return a line that waits for its end, once nothing came for a while."""
+        return self._show() if self._partial and now - self._fed > PARTIAL_AFTER else []
+
+    def close(self) -> List[str]:
+        """Return what is left at the end of the log."""
+        lines = self._feed(self._decoder.decode(b"", final=True), self._fed)
+        return lines + (self._show() if self._partial else [])
+
+    def _show(self) -> List[str]:
+        line, self._partial = clean(self._partial), ""
+        return pieces(line) if line else []
+
+
+def pieces(line: str) -> List[str]:
+    """Return a line cut to pieces that a journal can bear."""
+    if len(line) <= LINE_LIMIT:
+        return [line]
+    return [line[at : at + LINE_LIMIT] for at in range(0, len(line), LINE_LIMIT)]
+
+
+def last_lines(path: str) -> List[str]:
+    """Return the last lines of a log."""
+    try:
+        with open(path, "rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - TAIL_BYTES))
+            text = file.read().decode("utf-8", "replace")
+    except OSError:
+        return []
+    if size > TAIL_BYTES and "\n" in text.rstrip("\n"):
+        text = text.partition("\n")[2]
+    lines = text.rstrip("\n").split("\n") if text else []
+    return [clean(line)[:TAIL_WIDTH] for line in lines[-TAIL_LINES:]]
+
+
+class LogTail:
+    """One log file, followed from its start."""
+
+    def __init__(self, path: str, source: object) -> None:
+        self.fd = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self.source = source
+        self.lines = LineBuffer()
+        self.offset = 0
+
+    def read(self, limit: int) -> Tuple[int, List[str]]:
+        """Return the number of bytes that were new, and the lines to show."""
+        now = time.monotonic()
+        data = os.pread(self.fd, limit, self.offset)
+        self.offset += len(data)
+        return len(data), self.lines.feed(data, now) if data else self.lines.idle(now)
+
+    def unread(self) -> int:
+        """Return the number of bytes not read yet."""
+        return max(0, os.fstat(self.fd).st_size - self.offset)
+
+
+class Logs:
+    """The logs of a node, poured into its journal up to a limit."""
+
+    def __init__(self, folder: str, journal: Journal) -> None:
+        self.folder = folder
+        self.journal = journal
+        self._tails: List[LogTail] = []
+        self._left = LOG_LIMIT
+        self.behind = False
+
+    def add(self, name: str, source: object) -> None:
+        """Follow one more log."""
+        self._tails.append(LogTail(os.path.join(self.folder, f"{name}.log"), source))
+
+    def follow(self) -> bool:
+        """Pour in what is new, for a short while, and tell whether anything was."""
+        until = time.monotonic() + LOG_SLICE
+        self.behind = busy = False
+        while self._left > 0 and self.journal.backlog < JOURNAL_BACKLOG and self._round():
+            busy = True
+            if time.monotonic() > until:
+                self.behind = True
+                break
+        return busy
+
+    def _round(self) -> int:
+        read = 0
+        for tail in self._tails:
+            size, lines = tail.read(min(LOG_CHUNK, self._left))
+            self.journal.log(tail.source, lines)
+            read += size
+            self._left -= size
+            if self._left <= 0:
+                limit = LOG_LIMIT >> 20
+                self.journal.add(
+                    "note", m=f"log over {limit} MiB: the rest is only in {self.folder}"
+                )
+                break
+        return read
+
+    def finish(self) -> None:
+        """Pour in the lines that never got their end, and say how much was left out."""
+        for tail in self._tails:
+            self.journal.log(tail.source, tail.lines.close())
+        left_out = sum(tail.unread() for tail in self._tails)
+        if left_out:
+            self.journal.add("note", m=f"{left_out} bytes of log are only in {self.folder}")
+
+
+# ---------------------------------------------------------------------------------------------
+# Node
+# ---------------------------------------------------------------------------------------------
+
+
+class Node:
+    """A host's part in a job: its folder and the agents that tend it."""
+
+    def __init__(self, root: str, job: object, attempt: object, node: object) -> None:
+        for name in (job, attempt, node):
+            if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", str(name)):
+                raise Refusal("bad_request", f"not a name for a folder: {name!r}")
+        self.key: Json = {"job": job, "attempt": attempt, "node": node}
+        self.mark = f"{job}/{attempt}/{node}"
+        self.root = root
+        self.path = os.path.join(root, "jobs", self.mark)
+
+    @classmethod
+    def of(cls, request: Json) -> Node:
+        """Return the node that a request names."""
+        missing = [name for name in ("job", "attempt", "node") if request.get(name) is None]
+        if missing:
+            raise Refusal("bad_request", f"the request lacks {', '.join(missing)}")
+        return cls(root_of(request), request["job"], request["attempt"], request["node"])
+
+    def at(self, *names: str) -> str:
+        """Return the path of something in the node's folder."""
+        return os.path.join(self.path, *names)
+
+    @property
+    def journal(self) -> str:
+        """Return the path of the journal."""
+        return self.at("journal.jsonl")
+
+    def known(self) -> bool:
+        """Tell whether the node has ever been prepared here."""
+        return os.path.exists(self.journal)
+
+    def create(self) -> bool:
+        """Make the node's folders, or return False if it has them."""
+        os.makedirs(os.path.dirname(self.path), 0o700, exist_ok=True)
+        try:
+            os.mkdir(self.path, 0o700)
+        except FileExistsError:
+            return False
+        for name in ("work", "logs", "ranks"):
+            os.mkdir(self.at(name), 0o700)
+        return True
+
+    def remove(self) -> None:
+        """Remove the node's folder, out of sight first, since a new one may be made at once."""
+        trash = f"{self.path}.{os.getpid()}.removed"
+        with contextlib.suppress(OSError):
+            os.rename(self.path, trash)
+        remove_tree(trash)
+
+    def state(self) -> Json:
+        """Return what the supervisor noted when it began."""
+        return read_json(self.at("state.json"))
+
+    def agents(self) -> List[Process]:
+        """Return the supervisor and the watchdog, as far as they live."""
+        if self.restarted():
+            return []
+        found = [Process(pid, start) for pid, start in self.state()["agents"]]
+        return [process for process in found if process.alive()]
+
+    def restarted(self) -> bool:
+        """Tell whether the host was started anew since the node was prepared."""
+        return self.state().get("boot_id") != boot_id()
+
+    def ended(self) -> Optional[Json]:
+        """Return the last record of a job that has ended."""
+        try:
+            fd = os.open(self.journal, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            last = last_record(fd)
+        finally:
+            os.close(fd)
+        return last if last.get("k") == "ended" else None
+
+    def server(self) -> socket.socket:
+        """Return the socket at which the supervisor will take requests."""
+        os.chdir(self.path)  # the whole path may be longer than a socket's address can be
+        server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        server.bind("socket")
+        os.chmod("socket", 0o600)
+        server.listen(64)
+        return server
+
+    def connect(self) -> Optional[socket.socket]:
+        """Return a connection to the supervisor, None if it does not live."""
+        link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            os.chdir(self.path)
+            link.connect("socket")
+        except OSError:
+            link.close()
+            return None
+        return link
+
+    def ask(self, message: Json, timeout: Optional[float] = None) -> Optional[Json]:
+        """Return the supervisor's answer, None if it does not live."""
+        link = self.connect()
+        if link is None:
+            return None
+        link.settimeout(timeout)
+        with link, contextlib.suppress(OSError), link.makefile("rb") as answers:
+            link.sendall(encode(message).encode("utf-8", "surrogateescape") + b"\n")
+            line = answers.readline()
+            return json.loads(line) if line.endswith(b"\n") else None
+        return None
+
+    def owner(self) -> str:
+        """Return the token of whoever watches the job."""
+        return read_text(self.at("owner"))
+
+
+def root_of(request: Json) -> str:
+    """Return the folder under which everything of ours on this host lies."""
+    root = request.get("root") or "~/.distributed_training"
+    return os.path.abspath(os.path.expanduser(root))
+
+
+def sources_of(root: str) -> str:
+    """Return the folder of the source snapshots."""
+    return os.path.join(root, "sources")
+
+
+def source_path(root: str, sha: str) -> str:
+    """Return the path of a source snapshot."""
+    if not re.fullmatch(r"[0-9a-f]{64}", str(sha)):
+        raise Refusal("bad_request", f"not a SHA-256: {sha!r}")
+    return os.path.join(sources_of(root), f"{sha}.tar")
+
+
+# ---------------------------------------------------------------------------------------------
+# Preflight
+# ---------------------------------------------------------------------------------------------
+
+
+class Preflight:
+    """What must hold on a host before any rank starts."""
+
+    def __init__(self, node: Node, request: Json) -> None:
+        self.node = node
+        self.request = request
+        self.work = node.at("work")
+        self.env = scrubbed(request.get("scrub") or ())
+        self.env.update(request.get("setup_env") or {})
+        self.env.update(own_variables(node))
+
+    def problems(self) -> List[Json]:
+        """Return everything that does not hold, all at once."""
+        found = self._run((self.source, self.reach, self.occupied))
+        if self.request.get("setup"):
+            # What the setup would have made cannot be missed if it never ran or failed.
+            found = found or self._run((self.setup,))
+            if found:
+                return found
+        found += self._run((self.python,))
+        return found + [
+            each for each in map(self.file, self.request.get("check_files") or ()) if each
+        ]
+
+    @staticmethod
+    def _run(checks: Sequence[Check]) -> List[Json]:
+        return [found for found in (check() for check in checks) if found]
+
+    def source(self) -> Optional[Json]:
+        """Unpack the source into the working directory."""
+        sha = self.request.get("source")
+        try:
+            if sha:
+                unpack(source_path(self.node.root, sha), self.work)
+            os.makedirs(os.path.join(self.work, "outputs"), 0o700, exist_ok=True)
+        except FileNotFoundError:
+            return problem(
+                f"source {sha} is not on this host", "it was never sent", "send it again"
+            )
+        except (OSError, EOFError, ValueError) as error:
+            do = "free space there, or set work_dir to another folder"
+            return problem(f"cannot unpack the source into {self.work}", str(error), do)
+        return None
+
+    def reach(self) -> Optional[Json]:
+        """Connect to the head, which listens since it has its port."""
+        if not self.request.get("reach"):
+            return None
+        address, port = self.request["reach"]
+        until = time.monotonic() + REACH_TIMEOUT
+        why = "timed out"
+        while time.monotonic() < until:
+            try:
+                knock(address, port, until - time.monotonic())
+                return None
+            except ConnectionRefusedError as error:
+                why = str(error.strerror)
+                time.sleep(0.1)
+            except OSError as error:
+                why = error.strerror or str(error)
+                break
+        do = "give the head an address= that this host reaches, or open its firewall"
+        return problem(f"cannot reach the head at {address} port {port}", why, do)
+
+    def occupied(self) -> Optional[Json]:
+        """Look for processes of nobody's job on the wanted GPUs."""
+        wanted = {name[4:] for name in self.request.get("slots") or () if name.startswith("gpu-")}
+        rows = nvidia_smi("--query-compute-apps=gpu_uuid,pid") if wanted else []
+        strangers = sorted(int(pid) for uuid, pid in rows if uuid in wanted and pid.isdigit())
+        if not strangers:
+            return None
+        told = ", ".join(f"{pid} of {process_user(pid)} ({command_of(pid)})" for pid in strangers)
+        do = "end them, or leave these GPUs out with gpus= in the fleet"
+        return problem("a wanted GPU is in use", f"by processes of no job: {told}", do)
+
+    def setup(self) -> Optional[Json]:
+        """Run the setup script."""
+        log = self.node.at("logs", "setup.log")
+        pid = spawn(["/bin/sh", "-c", self.request["setup"]], self.env, self.work, log)
+        code, name = exit_of(os.waitpid(pid, 0)[1])
+        if code == 0:
+            return None
+        why = "\n".join(
+            [f"it ended with {name or f'exit code {code}'}; its last lines:", *last_lines(log)]
+        )
+        return problem("the setup script failed", why, "correct it")
+
+    def python(self) -> Optional[Json]:
+        """Find the interpreter of the ranks."""
+        import shutil
+
+        python = self.request.get("python")
+        if not python:
+            return None
+        path = os.path.join(self.work, python) if "/" in python else python
+        if shutil.which(path, path=self.env.get("PATH", os.defpath)):
+            return None
+        why = "it exists but may not be executed" if os.path.exists(path) else "there is none"
+        do = "set python= to an interpreter of this host, or install it"
+        return problem(f"python {python} cannot be run", why, do)
+
+    def file(self, name: str) -> Optional[Json]:
+        """Find a file that the ranks need."""
+        path = os.path.join(self.work, name)
+        if not os.path.exists(path):
+            do = "check its name, and that source_dir holds it and does not ignore it"
+            return problem(f"{name} is missing", f"there is no {path}", do)
+        if not os.access(path, os.R_OK):
+            return problem(
+                f"{name} cannot be read", f"permission denied for {user_name()}", "chmod it"
+            )
+        if os.stat(path).st_mode & 0o100 and os.statvfs(path).f_flag & os.ST_NOEXEC:
+            do = "set work_dir to a folder on a file system that allows programs"
+            return problem(
+                f"{name} cannot be run", f"{path} is on a file system mounted noexec", do
+            )
+        return None
+
+
+def process_user(pid: int) -> str:
+    """Return the user of a process."""
+    with contextlib.suppress(OSError):
+        return user_name(os.stat(f"/proc/{pid}").st_uid)
+    return "unknown"
+
+
+def knock(address: str, port: int, timeout: float) -> None:
+    """Connect and leave without a trace: a reset leaves no waiting socket on either side."""
+    with socket.create_connection((address, port), timeout=timeout) as link:
+        link.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+def unpack(archive: str, work: str) -> None:
+    """Unpack a source snapshot as this user's own files."""
+    import tarfile
+
+    os.utime(archive)  # gc counts from the last use
+    with tarfile.open(archive) as tar:
+        # The caller may run any program here anyway, and the snapshot's own modes must survive.
+        tar.extraction_filter = getattr(tarfile, "fully_trusted_filter", None)
+        members = tar.getmembers()
+        for member in members:
+            member.uid, member.gid, member.uname, member.gname = os.getuid(), os.getgid(), "", ""
+        tar.extractall(work, members)
+
+
+def own_variables(node: Node) -> Dict[str, str]:
+    """Return the variables by which processes find their node, and the agent its processes."""
+    return {"DT_NODE_DIR": node.path, "DT_JOB_MARK": node.mark}
+
+
+# ---------------------------------------------------------------------------------------------
+# Ranks
+# ---------------------------------------------------------------------------------------------
+
+
+class Started:
+    """One process that the supervisor started: a rank, or what launches ranks."""
+
+    def __init__(self, name: str, rank: Optional[int], pid: int) -> None:
+        self.name = name
+        self.rank = rank
+        self.pid = pid
+        self.began = time.monotonic()
+        self.ended = False
+
+
+class Gang:
+    """The ranks of a node: who runs, who ended and how."""
+
+    def __init__(self, node: Node, journal: Journal) -> None:
+        self.node = node
+        self.journal = journal
+        self.started: Dict[int, Started] = {}
+        self.expected: Set[int] = set()
+        self.done: Set[int] = set()
+        self.failed = False
+        self.by_us = False
+        self._last_done = 0.0
+        self._records: Dict[str, int] = {}
+        self._oom_kills = oom_kills()
+
+    def start(self, request: Json, keep: Sequence[int]) -> Dict[str, int]:
+        """Start all processes, or raise Refusal at the first that cannot be."""
+        base = scrubbed(request.get("scrub") or ())
+        self.expected = set(request.get("ranks") or ())
+        for each in request["processes"]:
+            env = {**each.get("defaults", {}), **base, **each["env"], **own_variables(self.node)}
+            log = self.node.at("logs", f"{each['name']}.log")
+            try:
+                pid = spawn(each["argv"], env, self.node.at("work"), log, keep)
+            except (OSError, ValueError) as error:
+                raise exec_failed(each["name"], each["argv"], error) from error
+            set_oom_score(str(pid), 0)
+            self.started[pid] = Started(each["name"], each["rank"], pid)
+            self.journal.add("started", name=each["name"], rank=each["rank"], pid=pid)
+        return self.pids()
+
+    def logs(self) -> Iterator[Tuple[str, Optional[int]]]:
+        """Yield the name and the rank of each log that there is or will be."""
+        for process in self.started.values():
+            yield process.name, process.rank
+        for rank in self.expected - {process.rank for process in self.started.values()}:
+            yield f"rank-{rank}", rank
+
+    def pids(self) -> Dict[str, int]:
+        """Return the number of each process by its name."""
+        return {process.name: pid for pid, process in self.started.items()}
+
+    def reap(self) -> None:
+        """Record who has ended; orphans that became ours are only buried."""
+        for pid, status in reaped():
+            process = self.started.get(pid)
+            if process and not process.ended:
+                process.ended = True
+                code, name = exit_of(status)
+                self._exit(
+                    process.name, process.rank, pid, code, name, time.monotonic() - process.began
+                )
+
+    def read_records(self) -> None:
+        """Take over what `agent rank` wrote about the ranks below a launcher."""
+        for entry in os.scandir(self.node.at("ranks")):
+            inode = entry.inode()  # each record replaces the file
+            if entry.name.endswith(".json") and self._records.get(entry.name) != inode:
+                self._take_record(entry.name, inode, read_json(entry.path))
+
+    def _take_record(self, name: str, inode: int, record: Json) -> None:
+        if not record:
+            return
+        rank, pid = record["rank"], record["pid"]
+        if name not in self._records:
+            self.journal.add("started", name=f"rank-{rank}", rank=rank, pid=pid)
+        self._records[name] = inode
+        if "elapsed" in record:
+            self._exit(
+                f"rank-{rank}", rank, pid, record["code"], record["signal"], record["elapsed"]
+            )
+
+    def _exit(
+        self,
+        name: str,
+        rank: Optional[int],
+        pid: int,
+        code: Optional[int],
+        killed_by: Optional[str],
+        elapsed: float,
+    ) -> None:
+        out_of_memory = killed_by == "SIGKILL" and not self.by_us and oom_kills() > self._oom_kills
+        self.journal.add(
+            "exit",
+            name=name,
+            rank=rank,
+            pid=pid,
+            code=code,
+            signal=killed_by,
+            by_us=self.by_us,
+            elapsed=round(elapsed, 3),
+            tail=last_lines(self.node.at("logs", f"{name}.log")),
+            oom=out_of_memory,
+        )
+        if rank is not None and code == 0:
+            self.done.add(rank)
+            self._last_done = time.monotonic()
+        elif rank is not None or not self.expected:
+            self.failed = self.failed or code != 0
+
+    def outcome(self, grace: float) -> Optional[str]:
+        """Return "failed" or "success" as soon as it is certain."""
+        if self.failed:
+            return "failed"
+        if not self.started:
+            return None
+        launchers = [each for each in self.started.values() if each.rank is None]
+        if self.expected <= self.done and self.expected:
+            lingering = any(not each.ended for each in launchers)
+            return None if lingering and time.monotonic() < self._last_done + grace else "success"
+        if any(each.ended for each in launchers) and self.expected:
+            return "failed"
+        if all(each.ended for each in self.started.values()):
+            return "failed" if self.expected else "success"
+        return None
+
+
+def exec_failed(name: str, argv: Sequence[str], error: Exception) -> Refusal:
+    """Return the refusal for a program that cannot be executed."""
+    why = getattr(error, "strerror", None) or str(error)
+    message = f"{name}: cannot execute {argv[0] if argv else '(nothing)'}: {why}"
+    return Refusal("exec_failed", message, name=name)
+
+
+# ---------------------------------------------------------------------------------------------
+# Supervisor
+# ---------------------------------------------------------------------------------------------
+
+
+class Client:
+    """One connection to the supervisor's socket."""
+
+    def __init__(self, link: socket.socket) -> None:
+        link.setblocking(False)
+        self.link = link
+        self.watches = False
+        self._received = b""
+
+    def messages(self) -> Optional[List[Json]]:
+        """Return the messages that have come whole, None once the client is gone."""
+        try:
+            data = self.link.recv(1 << 20)
+        except BlockingIOError:
+            return []
+        except OSError:
+            return None
+        if not data:
+            return None
+        *lines, self._received = (self._received + data).split(b"\n")
+        return [json.loads(line) for line in lines]
+
+    def reply(self, record: Json) -> None:
+        """Answer."""
+        with contextlib.suppress(OSError):
+            self.link.settimeout(1)
+            self.link.sendall(encode(record).encode("utf-8", "replace") + b"\n")
+        self.link.setblocking(False)
+
+    def poke(self) -> None:
+        """Tell a watcher that the journal has grown; one that has not noticed yet needs no more."""
+        with contextlib.suppress(OSError):
+            self.link.send(b".")
+
+
+class Desk:
+    """The supervisor's socket and who is connected to it."""
+
+    def __init__(self, server: socket.socket) -> None:
+        server.setblocking(False)
+        self.server = server
+        self.clients: List[Client] = []
+
+    def fds(self) -> List[int]:
+        """Return the descriptors to wait for."""
+        return [self.server.fileno(), *(client.link.fileno() for client in self.clients)]
+
+    def messages(self) -> Iterator[Tuple[Client, Json]]:
+        """Yield what clients have sent."""
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                self.clients.append(Client(self.server.accept()[0]))
+        for client in list(self.clients):
+            messages = client.messages()
+            if messages is None:
+                client.link.close()
+                self.clients.remove(client)
+                messages = [{"verb": "gone"}]
+            for message in messages:
+                yield client, message
+
+    def poke(self) -> None:
+        """Tell all watchers that the journal has grown."""
+        for client in self.clients:
+            if client.watches:
+                client.poke()
+
+
+class Wakeups:
+    """Signals to this process, as bytes in a pipe that can be waited for."""
+
+    def __init__(self) -> None:
+        self.fd, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda *_: None)
+
+    def read(self) -> Set[int]:
+        """Return the signals that came, children's ends left out."""
+        with contextlib.suppress(BlockingIOError):
+            return set(os.read(self.fd, 4096)) - {signal.SIGCHLD}
+        return set()
+
+    @staticmethod
+    def forget() -> None:
+        """Give a forked child the signals of an ordinary program."""
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+
+
+class Supervisor:
+    """Holds a node's locks, starts its ranks, follows them and ends them."""
+
+    def __init__(self, node: Node, request: Json, server: socket.socket) -> None:
+        self.node = node
+        self.request = request
+        self.watchdog = os.getppid()
+        self.wakeups = Wakeups()
+        self.desk = Desk(server)
+        self.journal = Journal(node.journal)
+        self.logs = Logs(node.at("logs"), self.journal)
+        self.gang = Gang(node, self.journal)
+        self.grace = float(request.get("grace_period", 30))
+        self.stop_signal = str(request.get("stop_signal") or "SIGTERM")
+        self.locks: List[Lock] = []
+        self.listener: Optional[socket.socket] = None
+        self.checker: Optional[Client] = None
+        self.prepared = False
+        self.refusal: Optional[Refusal] = None
+        self.ending: Optional[Ending] = None
+        self.reason = self.state = ""
+        self.waiting: List[Client] = []  # who asked for prepare
+        self.farewells: List[Tuple[Client, Json]] = []
+        self.renewed = self.active = self.refreshed = time.monotonic()
+
+    def run(self) -> None:
+        """Tend the node until its last process has ended and the journal says so."""
+        become_reaper()
+        try:
+            self.begin()
+        except Refusal as refusal:
+            self.refuse(refusal)
+        except OSError as error:
+            self.refuse(unwritable(self.node.path, error))
+        while not self.tick():
+            pass
+        self.finish()
+
+    # Preparation
+
+    def begin(self) -> None:
+        """Note who tends the node, take what it needs and let the preflight run."""
+        agents = [Process.find(pid) for pid in (os.getpid(), self.watchdog)]
+        noted = ("label", "slots", "port", "stop_signal", "grace_period")
+        write_json(
+            self.node.at("state.json"),
+            {
+                **self.node.key,
+                **{name: self.request.get(name) for name in noted},
+                "agents": [process.key for process in agents if process],
+                "boot_id": boot_id(),
+                "hostname": socket.gethostname(),
+                "since": time.time(),
+            },
+        )
+        write_whole(self.node.at("owner"), str(self.request.get("owner") or "").encode())
+        self.reserve()
+        self.logs.add("setup", "setup")
+        self.check()
+
+    def reserve(self) -> None:
+        """Take the slots, and the port until the ranks start."""
+        label = self.request.get("label")
+        holder = {**self.node.key, "label": label, "user": user_name(), "since": time.time()}
+        self.locks = take_all(self.request.get("slots") or (), holder)
+        port = self.request.get("port")
+        if port is None:
+            return
+        lock = Lock.take(f"port-{port}", holder)
+        if lock is None:
+            raise port_taken(port)
+        self.locks.append(lock)
+        try:
+            self.listener = listen(port)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            raise port_taken(port) from error
+
+    def check(self) -> None:
+        """Run the preflight in a child, which reports like any client, so that nothing waits."""
+        ours, theirs = socket.socketpair()
+
+        def report() -> None:
+            Wakeups.forget()
+            set_oom_score("self", 0)
+            ours.close()
+            problems = Preflight(self.node, self.request).problems()
+            message = encode({"verb": "checked", "problems": problems})
+            theirs.sendall(message.encode("utf-8", "replace") + b"\n")
+
+        fork(report)
+        theirs.close()
+        self.checker = Client(ours)
+        self.desk.clients.append(self.checker)
+
+    def refuse(self, refusal: Refusal) -> None:
+        """Give everything back, and then say why."""
+        self.refusal = refusal
+        self.end("refused", "failed")
+
+    # Loop
+
+    def tick(self) -> bool:
+        """Do once whatever there is to do, and tell whether all is over."""
+        signals = self.wait()
+        for client, message in self.desk.messages():
+            self.answer(client, message)
+        self.gang.reap()
+        self.gang.read_records()
+        self.judge(signals)
+        over = self.ending is not None and self.ending.step()
+        self.gang.by_us = self.ending is not None
+        if self.logs.follow():
+            self.active = time.monotonic()
+            over = False
+        if self.journal.flush():
+            self.desk.poke()
+        return over
+
+    def wait(self) -> Set[int]:
+        """Wait for a signal, a message or the time to look at the logs, and return the signals."""
+        poll = select.poll()
+        for fd in [self.wakeups.fd, *self.desk.fds()]:
+            poll.register(fd, select.POLLIN)
+        active = self.ending or time.monotonic() - self.active < 1
+        seconds = 0 if self.logs.behind else ACTIVE_POLL if active else IDLE_POLL
+        poll.poll(1000 * seconds)
+        return self.wakeups.read()
+
+    def judge(self, signals: Set[int]) -> None:
+        """Begin the end if there is a reason."""
+        if self.ending:
+            return
+        timeout = self.request.get("orphan_timeout")
+        outcome = self.gang.outcome(self.grace)
+        if outcome:
+            self.end("ranks done" if outcome == "success" else "rank failed", outcome)
+        elif signals:
+            self.end(f"stopped: the agent received {signal_name(min(signals))}", "stopped")
+        elif os.getppid() != self.watchdog:
+            self.end("agent lost", "lost")
+        elif timeout is not None and time.monotonic() - self.renewed > timeout:
+            self.end("orphaned", "stopped")
+
+    def end(self, reason: str, state: str, grace: Optional[float] = None) -> None:
+        """Begin the end; the first reason counts."""
+        if self.ending:
+            return
+        self.reason, self.state = reason, state
+        self.journal.add("ending", reason=reason, signal=self.stop_signal)
+        agents = [Process.find(pid) for pid in (os.getpid(), self.watchdog)]
+        self.ending = Ending(
+            Members(self.node.mark, [process for process in agents if process]),
+            signal.Signals[self.stop_signal],
+            self.grace if grace is None else grace,
+        )
+
+    def finish(self) -> None:
+        """Write the last line, give everything back and answer whoever waits for that."""
+        self.logs.finish()
+        survivors = self.ending.survivors if self.ending else []
+        self.journal.add("ended", state=self.state, reason=self.reason, survivors=survivors)
+        until = time.monotonic() + JOURNAL_TIMEOUT
+        while self.journal.flush() and self.journal.backlog and time.monotonic() < until:
+            time.sleep(0.5)
+        self.desk.poke()
+        if self.refusal:
+            self.node.remove()
+        self.release_port()
+        for lock in self.locks:
+            os.close(lock.fd)
+        last = self.refusal or Refusal("ended", f"the job has ended: {self.reason}")
+        for client, reply in [*self.farewells, *((each, last.reply) for each in self.waiting)]:
+            client.reply(reply)
+
+    # Requests
+
+    def answer(self, client: Client, message: Json) -> None:
+        """Do what a client asks."""
+        if message["verb"] in ("prepare", "start", "watch", "renew"):
+            self.renewed = time.monotonic()
+        try:
+            getattr(self, "on_" + message["verb"])(client, message)
+        except Refusal as refusal:
+            client.reply(refusal.reply)
+
+    def on_prepare(self, client: Client, message: Json) -> None:
+        """Answer once it is known whether all is well."""
+        if self.prepared:
+            client.reply(self.preparation())
+        else:
+            self.waiting.append(client)
+
+    def preparation(self) -> Json:
+        """Return the answer to prepare."""
+        facts = {"dir": self.node.path, "work": self.node.at("work"), "boot_id": boot_id()}
+        return {"ok": True, **facts, "pid": os.getpid()}
+
+    def on_checked(self, client: Client, message: Json) -> None:
+        """Take the findings of the preflight."""
+        if message["problems"]:
+            self.refuse(preflight_failed(message["problems"]))
+        if self.ending:
+            return
+        self.prepared = True
+        self.journal.add("prepared", slots=self.request.get("slots") or [], pid=os.getpid())
+        for each in self.waiting:
+            each.reply(self.preparation())
+        self.waiting = []
+
+    def on_gone(self, client: Client, message: Json) -> None:
+        """Notice a preflight that ended without a word."""
+        if client is self.checker and not self.prepared:
+            why = (
+                "; ".join(read_text(self.node.at("agent.log")).splitlines()[-1:]) or "it was killed"
+            )
+            do = "look at this host's memory and kernel log, then try again"
+            self.refuse(preflight_failed([problem("the preflight did not finish", why, do)]))
+
+    def on_start(self, client: Client, message: Json) -> None:
+        """Start the ranks."""
+        if self.gang.started:
+            client.reply({"ok": True, "pids": self.gang.pids(), "already": True})
+            return
+        if self.ending or not self.prepared:
+            raise Refusal("not_prepared", f"cannot start: {self.reason or 'still preparing'}")
+        self.release_port()
+        try:
+            pids = self.gang.start(message, [lock.fd for lock in self.locks])
+        except Refusal as refusal:
+            self.farewells.append((client, refusal.reply))
+            self.end(f"exec failed: {refusal}", "failed", grace=0)
+            return
+        for name, rank in self.gang.logs():
+            self.logs.add(name, name if rank is None else rank)
+        self.active = time.monotonic()
+        client.reply({"ok": True, "pids": pids})
+
+    def release_port(self) -> None:
+        """Leave the port to the rank that will listen on it."""
+        if self.listener:
+            self.listener.close()
+            self.listener = None
+
+    def on_stop(self, client: Client, message: Json) -> None:
+        """End the ranks."""
+        self.end(f"stopped: {message['reason']}", "stopped")
+        client.reply({"ok": True})
+
+    def on_watch(self, client: Client, message: Json) -> None:
+        """Tell a client from now on whenever the journal grows."""
+        client.watches = True
+
+    def on_renew(self, client: Client, message: Json) -> None:
+        """Renew the lease, as any message of a watcher does."""
+
+
+# ---------------------------------------------------------------------------------------------
+# Watchdog
+# ---------------------------------------------------------------------------------------------
+
+
+def watchdog(node: Node, request: Json, server: socket.socket) -> None:
+    """Run the supervisor, and end what it leaves behind if it dies."""
+    become_reaper()
+    set_oom_score("self", -900)
+    supervisor = fork(lambda: supervise(node, request, server))
+    server.close()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # the supervisor has them too, and ends in good order
+    pid, status = os.wait()
+    while pid != supervisor:
+        pid, status = os.wait()
+    if status != 0:
+        code, name = exit_of(status)
+        take_over(node, f"its supervisor was killed by {name}" if name else f"exit code {code}")
+
+
+def supervise(node: Node, request: Json, server: socket.socket) -> None:
+    """Run the supervisor in a session of its own."""
+    os.setsid()
+    Supervisor(node, request, server).run()
+
+
+def take_over(node: Node, why: str) -> None:
+    """End what is left of a job whose supervisor is gone."""
+    state = node.state()
+    journal = Journal(node.journal)
+    stop_signal = state.get("stop_signal") or "SIGTERM"
+    if not journal.add_unless_ended("ending", reason="agent lost", signal=stop_signal):
+        return
+    here = Process.find(os.getpid())
+    members = Members(node.mark, [here] if here else [])
+    ending = Ending(members, signal.Signals[stop_signal], float(state.get("grace_period") or 0))
+    statuses: Dict[int, int] = {}
+    while not ending.step():
+        statuses.update(reaped())
+        time.sleep(ACTIVE_POLL)
+    statuses.update(reaped())
+    for event in unfinished(node):
+        journal.add("exit", **lost_exit(node, event, statuses.get(event["pid"])))
+    journal.flush()
+    reason = f"agent lost: {why}"
+    journal.add_unless_ended("ended", state="lost", reason=reason, survivors=ending.survivors)
+
+
+def unfinished(node: Node) -> List[Json]:
+    """Return the started records of a journal that have no exit record."""
+    running: Dict[str, Json] = {}
+    for event in events(node.journal):
+        if event.get("k") == "started":
+            running[event["name"]] = event
+        elif event.get("k") == "exit":
+            running.pop(event["name"], None)
+    return list(running.values())
+
+
+def lost_exit(node: Node, event: Json, status: Optional[int]) -> Json:
+    """Return the exit record of a process whose supervisor did not see its end."""
+    code, name = (None, None) if status is None else exit_of(status)
+    return {
+        **{key: event[key] for key in ("name", "rank", "pid")},
+        "code": code,
+        "signal": name,
+        "by_us": True,
+        "elapsed": round(time.time() - event["t"], 3),
+        "tail": last_lines(node.at("logs", f"{event['name']}.log")),
+        "oom": False,
+    }
+
+
+def tend(node: Node) -> None:
+    """Let a new process end what killed agents have left behind."""
+    if node.agents() or node.ended():  # in this order: the end is written before the agents go
+        return
+    if node.state() or time.time() - os.stat(node.path).st_mtime > PREPARED_WAIT:
+        why = "the host was restarted" if node.restarted() else "both its agents were killed"
+        detach(lambda: take_over(node, why), node.at("agent.log"))
+
+
+# ---------------------------------------------------------------------------------------------
+# Attach
+# ---------------------------------------------------------------------------------------------
+
+
+class Watch:
+    """A client that follows a journal: lines go out, acknowledgements and renewals come in."""
+
+    def __init__(self, node: Node, journal: int, offset: int, received: bytes) -> None:
+        self.node = node
+        self.journal = journal
+        self.offset = offset
+        self.link = node.connect()
+        self.ended = False
+        self._partial = b""
+        self._outgoing = b""
+        self._received = received
+        self._heard = self._spoke = time.monotonic()
+        self._tended = False
+        for fd in (0, 1):
+            os.set_blocking(fd, False)
+        self._tell(b'{"verb":"watch"}\n')
+
+    def run(self) -> None:
+        """Serve the client until it goes, falls silent or has the last line."""
+        while self._outgoing or not self.ended:
+            ready = self._wait()
+            if not self._listen(ready) or time.monotonic() - self._heard > CLIENT_TIMEOUT:
+                return
+            self._follow(ready)
+            self._send()
+
+    def _wait(self) -> Dict[int, int]:
+        poll = select.poll()
+        poll.register(0, select.POLLIN)
+        poll.register(1, select.POLLOUT if self._outgoing else 0)
+        if self.link:
+            poll.register(self.link, select.POLLIN)
+        return dict(poll.poll(1000 if self.link else 100))
+
+    def _listen(self, ready: Dict[int, int]) -> bool:
+        if ready.get(1, 0) & (select.POLLERR | select.POLLHUP):
+            return False
+        if 0 in ready:
+            data = os.read(0, 1 << 16)
+            if not data:
+                return False
+            self._received += data
+        *lines, self._received = self._received.split(b"\n")
+        for line in lines:
+            self._heard = time.monotonic()
+            self._obey(line.split())
+        return True
+
+    def _obey(self, words: List[bytes]) -> None:
+        if words[:1] == [b"ack"]:
+            write_whole(self.node.at("acknowledged"), words[1])
+        self._tell(b'{"verb":"renew"}\n')
+
+    def _tell(self, message: bytes) -> None:
+        if self.link:
+            with contextlib.suppress(OSError):
+                self.link.sendall(message)
+
+    def _follow(self, ready: Dict[int, int]) -> None:
+        if self.link and self.link.fileno() in ready:
+            if not self._poked():
+                self.link.close()
+                self.link = None
+        elif not self.link and not self._tended and not self.node.agents():
+            self._tended = True
+            tend(self.node)
+        self._fill()
+        now = time.monotonic()
+        if now - self._spoke > ALIVE_EVERY and not self._outgoing:
+            self._outgoing += b'{"k":"alive"}\n'
+
+    def _poked(self) -> bool:
+        with contextlib.suppress(OSError):
+            return bool(self.link and self.link.recv(4096))
+        return False
+
+    def _fill(self) -> None:
+        if len(self._outgoing) > SEND_CHUNK:
+            return
+        data = os.pread(self.journal, SEND_CHUNK, self.offset)
+        self.offset += len(data)
+        head, newline, self._partial = (self._partial + data).rpartition(b"\n")
+        self._outgoing += head + newline
+        # Quotation marks in a string are escaped, so this is nothing that a rank has printed.
+        self.ended = self.ended or b'"k":"ended"' in head
+
+    def _send(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            if self._outgoing:
+                sent = os.write(1, self._outgoing[:SEND_CHUNK])
+                self._outgoing = self._outgoing[sent:]
+                self._spoke = time.monotonic()
+
+
+# ---------------------------------------------------------------------------------------------
+# Verbs
+# ---------------------------------------------------------------------------------------------
+
+
+class Call:
+    """One request and the way to answer it."""
+
+    def __init__(self, line: bytes) -> None:
+        match = re.search(rb'"marker"\s*:\s*"(\w+)"', line)
+        self.marker = match.group(1) if match else b""
+        self.request: Json = {}
+        self.line = line
+
+    def parse(self) -> Json:
+        """Return the request."""
+        try:
+            request = json.loads(self.line)
+        except ValueError as error:
+            raise Refusal("bad_request", f"the request is not JSON: {error}") from error
+        if not isinstance(request, dict):
+            raise Refusal("bad_request", "the request is not an object")
+        return request
+
+    def reply(self, record: Json) -> None:
+        """Answer, after a marker that tells the answer from what login scripts print."""
+        line = encode(record).encode("utf-8", "replace")
+        sys.stdout.buffer.write(b"\n" + self.marker + b"\n" + line + b"\n")
+        sys.stdout.buffer.flush()
+
+
+def offer(request: Json, call: Call) -> Json:
+    """Tell what this host has."""
+    root = root_of(request)
+    holders = interfaces()
+    sha = request.get("source")
+    return {
+        "ok": True,
+        "machine_id": read_text("/etc/machine-id").strip() or socket.gethostname(),
+        "boot_id": boot_id(),
+        "hostname": socket.gethostname(),
+        "user": user_name(),
+        "uid": os.getuid(),
+        "python": ".".join(map(str, sys.version_info[:3])),
+        "home": os.path.expanduser("~"),
+        "root": root,
+        "ssh_address": (os.environ.get("SSH_CONNECTION", "").split() + [None] * 3)[2],
+        "cpus": len(os.sched_getaffinity(0)),
+        "clock": time.time(),
+        "gpus": gpus(),
+        "busy": busy_slots(),
+        "ports": free_ports(16),
+        "addresses": holders,
+        "routes": {peer: route(peer, holders) for peer in request.get("peers") or ()},
+        "disk_free": disk_free(root),
+        "has_source": bool(sha) and os.path.exists(source_path(root, str(sha))),
+    }
+
+
+def disk_free(path: str) -> int:
+    """Return the bytes that this user may still write where a path is or will be."""
+    while not os.path.exists(path):
+        path = os.path.dirname(path)
+    stat = os.statvfs(path)
+    return stat.f_bavail * stat.f_frsize
+
+
+def put_source(request: Json, call: Call) -> Json:
+    """Store a source snapshot, once it is known to have come whole."""
+    import hashlib
+
+    root, size = root_of(request), request["size"]
+    path = source_path(root, request["source"])
+    draft = f"{path}.{os.getpid()}"
+    digest = hashlib.sha256()
+    try:
+        os.makedirs(sources_of(root), 0o700, exist_ok=True)
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            while size > 0:
+                data = sys.stdin.buffer.read(min(size, 1 << 20))
+                if not data:
+                    raise Refusal("incomplete", f"the source ended {size} bytes early")
+                digest.update(data)
+                file.write(data)
+                size -= len(data)
+        if digest.hexdigest() != request["source"]:
+            raise Refusal("incomplete", "the source was changed on its way: its SHA-256 differs")
+        os.replace(draft, path)
+    except OSError as error:
+        raise unwritable(root, error) from error
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(draft)
+    return {"ok": True, "stored": True}
+
+
+def prepare(request: Json, call: Call) -> Json:
+    """Reserve a node and check that its ranks can start."""
+    node = Node.of(request)
+    until = time.monotonic() + PREPARED_WAIT
+    while True:
+        created = create(node, request)
+        reply = node.ask({"verb": "prepare"})
+        if reply:
+            return reply if created or not reply["ok"] else {**reply, "already": True}
+        if node.ended():
+            raise Refusal("ended", f"attempt {node.mark} has ended here: use another attempt")
+        if created or time.monotonic() > until:
+            raise Refusal("lost", f"the agent of {node.mark} died: see {node.at('agent.log')}")
+        time.sleep(0.05)
+
+
+def create(node: Node, request: Json) -> bool:
+    """Make a node and its agents, or return False if it has been made."""
+    try:
+        if not node.create():
+            return False
+        source = globals().get("AGENT_SOURCE") or read_text(__file__).encode()
+        write_whole(node.at("agent.py"), source)
+        server = node.server()
+    except OSError as error:
+        node.remove()
+        raise unwritable(node.path, error) from error
+    detach(lambda: watchdog(node, request, server), node.at("agent.log"), [server.fileno()])
+    server.close()
+    return True
+
+
+def start(request: Json, call: Call) -> Json:
+    """Start the ranks of a prepared node."""
+    node = Node.of(request)
+    reply = node.ask(request)
+    if reply is None:
+        ended = node.ended() or {}
+        raise Refusal(
+            "not_prepared", f"cannot start: {ended.get('reason') or 'no agent lives here'}"
+        )
+    return reply
+
+
+def attach(request: Json, call: Call) -> None:
+    """Send a journal from an offset, and follow it."""
+    node = Node.of(request)
+    if not node.known():
+        raise Refusal("unknown", f"{node.mark} has never been prepared on this host")
+    if request.get("owner"):
+        write_whole(node.at("owner"), str(request["owner"]).encode())
+    journal = os.open(node.journal, os.O_RDONLY | os.O_CLOEXEC)
+    size = os.fstat(journal).st_size
+    offset = request.get("offset")
+    if offset is None:
+        offset = int(read_text(node.at("acknowledged")) or 0)
+    offset = min(offset, size)  # a host that lost its power may have lost the end of the journal
+    facts = {"offset": offset, "boot_id": boot_id(), "clock": time.time(), "size": size}
+    call.reply({"ok": True, "attached": True, **facts})
+    Watch(node, journal, offset, buffered_stdin()).run()
+
+
+def buffered_stdin() -> bytes:
+    """Return what Python has read from stdin beyond the request."""
+    os.set_blocking(0, False)
+    return sys.stdin.buffer.read(1 << 16) or b""
+
+
+def stop(request: Json, call: Call) -> Json:
+    """End a job on this host, whoever tends it."""
+    node = Node.of(request)
+    owner = request.get("owner")
+    if not os.path.isdir(node.path):
+        return {"ok": True, "state": "unknown", "survivors": 0}
+    if owner is not None and owner != node.owner():
+        return {"ok": True, "state": "not_owner", "survivors": len(survivors(node))}
+    reason = str(request.get("reason") or "stopped")
+    if Journal(node.journal).add_unless_ended("cancel", reason=reason):
+        reply = node.ask({"verb": "stop", "reason": reason}, timeout=2)
+        if reply is None:
+            tend(node)
+    until = time.monotonic() + float(request.get("wait") or 0)
+    while not node.ended() and time.monotonic() < until:
+        time.sleep(0.02)
+    ended = node.ended()
+    left = ended["survivors"] if ended else survivors(node)
+    return {"ok": True, "state": "ended" if ended else "stopping", "survivors": len(left)}
+
+
+def survivors(node: Node) -> List[int]:
+    """Return the processes of a job that live."""
+    return sorted(process.pid for process in Members(node.mark, node.agents()).find())
+
+
+def status(request: Json, call: Call) -> Json:
+    """Tell how a job on this host stands, or all jobs."""
+    if request.get("job") is not None:
+        return {"ok": True, **summary(Node.of(request))}
+    return {"ok": True, "jobs": [summary(node) for node in nodes(root_of(request))]}
+
+
+def summary(node: Node) -> Json:
+    """Return where a node stands, from its journal."""
+    if not os.path.isdir(node.path):
+        return {"state": "unknown", "ranks": {}, "survivors": 0, "boot_id": boot_id()}
+    facts: Json = {"state": "preparing", "ranks": {}, "cancelled": None, "ended": None}
+    for event in events(node.journal):
+        note_event(facts, event)
+    state = node.state()
+    told = ("job", "attempt", "node", "label", "slots", "since")
+    return {
+        **facts,
+        **{name: state.get(name, node.key.get(name)) for name in told},
+        "dir": node.path,
+        "agents": len(node.agents()),
+        "survivors": len(survivors(node)),
+        "boot_id": boot_id(),
+    }
+
+
+def note_event(facts: Json, event: Json) -> None:
+    """Bring the summary of a node up to one event."""
+    kind = event.get("k")
+    states = {"started": "running"}
+    if kind in ("prepared", "started", "ending", "ended"):
+        facts["state"] = states.get(str(kind), kind)
+    if kind == "cancel":
+        facts["cancelled"] = event["reason"]
+    elif kind == "ended":
+        facts["ended"] = event
+    elif kind in ("started", "exit") and event["rank"] is not None:
+        ended = {name: event.get(name) for name in ("pid", "code", "signal")}
+        how = "running" if kind == "started" else "exited"
+        facts["ranks"][str(event["rank"])] = {"state": how, **ended}
+
+
+def nodes(root: str) -> Iterator[Node]:
+    """Yield every node below a root."""
+    import glob
+
+    jobs = os.path.join(root, "jobs")
+    for path in sorted(glob.glob(os.path.join(glob.escape(jobs), "*", "*", "*", ""))):
+        job, attempt, node = os.path.relpath(path, jobs).split(os.sep)
+        if not node.endswith(".removed"):
+            yield Node(root, job, attempt, node)
+
+
+def fetch(request: Json, call: Call) -> None:
+    """Send files of a node as a tar stream."""
+    import tarfile
+
+    base = Node.of(request).at("logs" if request.get("base") == "logs" else "work")
+    found, missing = matches(base, request["paths"])
+    call.reply({"ok": True, "missing": missing, "found": sorted(found)})
+    with tarfile.open(fileobj=sys.stdout.buffer, mode="w|", format=tarfile.PAX_FORMAT) as tar:
+        for name, path in sorted(found.items()):
+            # A path that is a link itself means what it points to.
+            add_tree(tar, os.path.realpath(path), name)
+    sys.stdout.buffer.flush()
+
+
+def matches(base: str, patterns: Sequence[str]) -> Tuple[Dict[str, str], List[str]]:
+    """Return the paths that patterns match, by the name they get, and the patterns without any."""
+    import glob
+
+    found: Dict[str, str] = {}
+    missing = []
+    for pattern in patterns:
+        whole = os.path.join(base, pattern)
+        paths = [whole] if os.path.lexists(whole) else glob.glob(whole, recursive=True)
+        if not paths:
+            missing.append(pattern)
+        for path in map(os.path.normpath, paths):
+            inside = path == base or path.startswith(base + os.sep)
+            found[os.path.relpath(path, base) if inside else path.lstrip("/")] = path
+    return found, missing
+
+
+def add_tree(tar: Any, path: str, name: str) -> None:
+    """Add a file or a folder; what cannot be read, or is no file, is left out."""
+    try:
+        member = tar.gettarinfo(path, name)
+        if member is None or not (member.isreg() or member.isdir() or member.issym()):
+            return
+        if not member.isreg():
+            tar.addfile(member)
+        else:
+            with open(path, "rb") as file:
+                tar.addfile(member, file)
+        children = sorted(os.listdir(path)) if member.isdir() else []
+    except PermissionError:
+        return
+    for child in children:
+        add_tree(tar, os.path.join(path, child), f"{name}/{child}")
+
+
+def result(request: Json, call: Call) -> Json:
+    """Return what the ranks left in their result and metrics files."""
+    node = Node.of(request)
+    value, error = None, None
+    text = read_text(node.at("result.json"))
+    if len(text) > RESULT_LIMIT:
+        error = f"result.json has {len(text)} characters, the limit is {RESULT_LIMIT}"
+    elif text:
+        try:
+            value = json.loads(text)
+        except ValueError as broken:
+            error = f"result.json is not JSON: {broken}"
+    return {"ok": True, "result": value, "result_error": error, "metrics": last_metrics(node)}
+
+
+def last_metrics(node: Node) -> Json:
+    """Return the last value of each metric."""
+    last: Json = {}
+    with contextlib.suppress(OSError), open(node.at("metrics.jsonl"), "rb") as file:
+        for line in file:
+            with contextlib.suppress(ValueError):
+                record = json.loads(line)
+                last.update(record if isinstance(record, dict) else {})
+    return last
+
+
+def gc(request: Json, call: Call) -> Json:
+    """Remove what has not been used for long: ended jobs and sources."""
+    root = root_of(request)
+    removed, size = [], 0
+    for node in list(nodes(root)):
+        tend(node)
+        if node.ended() and older(node.journal, request["keep_days"]):
+            size += remove_tree(node.path)
+            removed.append(node.mark)
+            with contextlib.suppress(OSError):
+                os.removedirs(os.path.dirname(node.path))
+    with contextlib.suppress(FileNotFoundError):
+        for entry in list(os.scandir(sources_of(root))):
+            if older(entry.path, request["keep_sources_days"]):
+                size += entry.stat().st_size
+                os.unlink(entry.path)
+                removed.append(entry.name)
+    return {"ok": True, "removed": removed, "bytes": size}
+
+
+def older(path: str, days: float) -> bool:
+    """Tell whether a file was last changed more than some days ago."""
+    return time.time() - os.stat(path).st_mtime > days * 86400
+
+
+VERBS: Dict[str, Callable[[Json, Call], Optional[Json]]] = {
+    each.__name__: each
+    for each in (offer, put_source, prepare, start, attach, stop, status, fetch, result, gc)
+}
+
+
+# ---------------------------------------------------------------------------------------------
+# Rank
+# ---------------------------------------------------------------------------------------------
+
+RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+FORWARDED = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
+
+
+class Wrapper:
+    """A rank below torchrun or mpirun: gives it its own log and records its exit."""
+
+    def __init__(self, program: Sequence[str]) -> None:
+        self.program = list(program)
+        self.folder = os.environ["DT_NODE_DIR"]
+        self.rank = next(int(os.environ[name]) for name in RANK_VARIABLES if os.environ.get(name))
+        self.began = time.monotonic()
+        self.record: Json = {"rank": self.rank, "pid": os.getpid(), "started": time.time()}
+
+    def run(self) -> int:
+        """Run the program, and return its wait status."""
+        import subprocess
+
+        path = os.path.join(self.folder, "logs", f"rank-{self.rank}.log")
+        log = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            # An MPI's own descriptors (PMI_FD) must get through.
+            process = subprocess.Popen(
+                self.program,
+                env=self.environment(),
+                stdout=log,
+                stderr=log,
+                close_fds=False,
+                start_new_session=True,
+            )
+        except OSError as error:
+            os.write(log, f"cannot execute {self.program[0]}: {error.strerror}\n".encode())
+            return 127 << 8
+        self.write(pid=process.pid)
+        self.forward(process.pid)
+        return os.waitpid(process.pid, 0)[1]
+
+    def environment(self) -> Dict[str, str]:
+        """Return the rank's environment, without what would bind a nested torchrun."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("PET_")}
+        return {**kept, "DT_RANK": str(self.rank)}
+
+    @staticmethod
+    def forward(pid: int) -> None:
+        """Pass signals on to the program."""
+        for name in FORWARDED:
+            signal.signal(signal.Signals[name], lambda number, _: os.kill(pid, number))
+
+    def write(self, **fields: object) -> None:
+        """Write what is known of the rank."""
+        self.record.update(fields)
+        write_json(os.path.join(self.folder, "ranks", f"{self.rank}.json"), self.record)
+
+    def finish(self, status: int) -> None:
+        """Record how the program ended, and end in the same way."""
+        code, name = exit_of(status)
+        self.write(code=code, signal=name, elapsed=time.monotonic() - self.began)
+        if name:
+            import resource
+
+            number = os.WTERMSIG(status)
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the program has left its own
+            with contextlib.suppress(OSError, ValueError):
+                signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        os._exit(128 + os.WTERMSIG(status) if code is None else code)
+
+
+# ---------------------------------------------------------------------------------------------
+# Main
+# ---------------------------------------------------------------------------------------------
+
+
+def serve() -> None:
+    """Answer the request on stdin."""
+    call = Call(sys.stdin.buffer.readline())
+    try:
+        request = call.parse()
+        verb = request.get("verb")
+        if verb not in VERBS:
+            raise Refusal("unknown_verb", f"unknown verb {verb!r}; known: {', '.join(VERBS)}")
+        reply = VERBS[verb](request, call)
+        if reply is not None:
+            call.reply(reply)
+    except Refusal as refusal:
+        call.reply(refusal.reply)
+    except Exception:  # the caller is elsewhere: a reply is the only way to tell it
+        import traceback
+
+        call.reply(Refusal("internal", traceback.format_exc()).reply)
+
+
+def main() -> None:
+    """Serve a request, or stand between a launcher and its rank."""
+    if sys.argv[1:3] == ["rank", "--"]:
+        wrapper = Wrapper(sys.argv[3:])
+        wrapper.finish(wrapper.run())
+    serve()
+
+
+if __name__ == "__main__":
+    main()
