@@ -71,7 +71,7 @@ class Offer:
     gpus: tuple[Mapping[str, Any], ...] = ()
     busy: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     ports: tuple[int, ...] = ()
-    interfaces: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    addresses: Mapping[str, str] = field(default_factory=dict)  # the interface that holds each
     ssh_address: str | None = None
     python: str = ""
     user: str = ""
@@ -86,7 +86,6 @@ class Offer:
         known = {name: reply[name] for name in cls.__slots__ if name in reply}
         known["gpus"] = tuple(reply["gpus"])
         known["ports"] = tuple(reply["ports"])
-        known["interfaces"] = {name: tuple(held) for name, held in reply["interfaces"].items()}
         return cls(host=host, **known)
 
     @property
@@ -104,11 +103,9 @@ class Offer:
     @property
     def interface(self) -> str | None:
         """Name of the network interface that holds the address, if one does."""
-        for wanted in (self.host.address, self.ssh_address):
-            for name, held in self.interfaces.items():
-                if wanted in held:
-                    return name
-        return None
+        return self.addresses.get(self.host.address or "") or self.addresses.get(
+            self.ssh_address or ""
+        )
 
     def slots(self) -> tuple[Slot, ...]:
         """Return the host's slots that the fleet lets us use, in order."""

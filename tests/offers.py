@@ -19,7 +19,7 @@ def offer(name: str = "gpu1", gpus: int = 0, **fields: Any) -> Offer:
         "machine_id": name,
         "root": "/home/ada/.distributed_training",
         "ssh_address": address,
-        "interfaces": {"lo": ("127.0.0.1",), "eth0": (address,)},
+        "addresses": {"127.0.0.1": "lo", address: "eth0"},
         "ports": (20001, 20002),
         "gpus": tuple({"uuid": f"GPU-{number}-{n}", "index": n} for n in range(gpus)),
     }

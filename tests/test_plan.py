@@ -131,8 +131,8 @@ def test_what_cannot_be_met_is_refused_with_the_numbers(fields, offers, words):
 
 def test_the_address_of_the_fleet_goes_before_that_of_ssh():
     host = Host("gpu1", address="192.168.7.1")
-    interfaces = {"eth0": ("10.0.0.1",), "ib0": ("192.168.7.1",)}
-    plan = place(spec(), [offer(host=host, interfaces=interfaces)])
+    addresses = {"10.0.0.1": "eth0", "192.168.7.1": "ib0"}
+    plan = place(spec(), [offer(host=host, addresses=addresses)])
     assert (plan.head.address, plan.head.interface) == ("192.168.7.1", "ib0")
 
 

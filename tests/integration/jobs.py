@@ -1,0 +1,129 @@
+"""Jobs on real hosts without Airflow: what an operator does, in the words of a test."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import threading
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from distributed_training.plan import JobSpec, Plan, Program
+from distributed_training.run import collect
+from distributed_training.run.agents import HostAgent
+from distributed_training.run.job import JobRef
+from distributed_training.run.launch import launch
+from distributed_training.run.watch import Outcome, Watcher
+from distributed_training.snapshot import snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+    from distributed_training.errors import TrainingError
+    from distributed_training.hooks.fleet import FleetHook
+
+SCRIPT = Program("script", "train.py")
+
+
+@dataclass
+class Job:
+    """A job of a test, and all that was seen of it."""
+
+    plan: Plan | None = None
+    lines: list[str] = field(default_factory=list)
+    outcome: Outcome | None = None
+    left: collect.Result | None = None
+
+    @property
+    def error(self) -> TrainingError | None:
+        """Why it failed."""
+        assert self.outcome is not None
+        return self.outcome.error
+
+    @property
+    def text(self) -> str:
+        """Its log."""
+        return "\n".join(self.lines)
+
+    def of_rank(self, rank: int) -> list[str]:
+        """Return the lines of one rank, without where they come from."""
+        own = [line for line in self.lines if line.startswith(f"[rank {rank} ")]
+        return [line.partition("] ")[2] for line in own]
+
+
+class Jobs:
+    """Runs jobs on the hosts of a connection.
+
+    :param hook: the connection
+    :param folder: a temporary one
+    """
+
+    def __init__(self, hook: FleetHook, folder: Path) -> None:
+        self.hook = hook
+        self.folder = folder
+
+    def run(
+        self,
+        script: str,
+        *,
+        when: str | None = None,
+        then: Callable[[Job], None] = lambda job: None,
+        **fields: Any,
+    ) -> Job:
+        """Run ``script`` on all hosts to its end.
+
+        :param when: text that a line must have for ``then`` to be called, once
+        :param then: called while the job runs, in a thread of its own
+        :param fields: of the specification
+        """
+        return asyncio.run(self._run(script, when, then, fields))
+
+    async def _run(
+        self,
+        script: str,
+        when: str | None,
+        then: Callable[[Job], None],
+        fields: dict[str, Any],
+    ) -> Job:
+        job, owner = Job(), secrets.token_hex(4)
+
+        def log(line: str) -> None:
+            nonlocal when
+            job.lines.append(line)
+            if when is not None and when in line:
+                when = None
+                threading.Thread(target=then, args=(job,), daemon=True).start()
+
+        source = self.folder / f"source-{owner}"
+        source.mkdir()
+        (source / "train.py").write_text(script)
+        with snapshot(source) as taken:
+            async with self.agents() as agents:
+                spec = JobSpec(
+                    **{
+                        "job_id": f"test-{owner}",
+                        "program": SCRIPT,
+                        "source": taken.sha256,
+                        "grace_period": 5.0,
+                        **fields,
+                    }
+                )
+                job.plan = await launch(spec, list(agents.values()), owner=owner, snapshot=taken)
+                ref = JobRef.of(job.plan)
+                job.outcome = await Watcher(ref, agents, owner, log).watch()
+                job.left = await collect.result(ref, agents)
+        return job
+
+    @asynccontextmanager
+    async def agents(self) -> AsyncIterator[dict[str, HostAgent]]:
+        """Yield the agents of all hosts by name."""
+        agents = {
+            host.name: HostAgent(self.hook.transport(host), self.hook.work_dir)
+            for host in self.hook.fleet.hosts
+        }
+        try:
+            yield agents
+        finally:
+            await asyncio.gather(*(agent.transport.close() for agent in agents.values()))
