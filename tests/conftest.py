@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
+from dev.setup import hosts_python
 from tests.fleet import Fleet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 
 class MakeFleet(Protocol):
@@ -35,6 +37,12 @@ def fleet(pytestconfig: pytest.Config) -> Iterator[Fleet]:
     """Two hosts for all tests that leave them as they were."""
     with Fleet.up(2, kind=pytestconfig.getoption("fleet")) as hosts:
         yield hosts
+
+
+@pytest.fixture(scope="session")
+def torch_python() -> Path:
+    """The Python of an environment with torch that the hosts' users can run."""
+    return hosts_python("torch")
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ their own; `fleet.why` says what is missing.
         gpu1.write_file("script.py", "print(1)")  # relative to the user's home
         gpu1.read_file("script.py")
         fleet.private_key, fleet.key_file         # text and path
+        fleet.ssh(gpu1) + ["hostname"]            # an argv of OpenSSH's client, host key pinned
         fleet.hosts_text(slots=2)                 # the host list of a connection, host keys pinned
         fleet.connection(python=...)              # an Airflow connection as a dict
         fleet.connection_json(python=...)         # the same for AIRFLOW_CONN_GPU_FLEET_DEFAULT

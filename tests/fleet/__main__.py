@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import subprocess
 import sys
 
 from tests.fleet import FaultUnavailable, Fleet, MissingPrivilege, record
@@ -45,9 +46,11 @@ def arguments() -> argparse.ArgumentParser:
     restart.add_argument("options", nargs="*", metavar="OPTION=VALUE")
     execute = verbs.add_parser("exec", help="run a program on a host, without SSH")
     execute.add_argument("--user")
-    execute.add_argument("host")
-    execute.add_argument("argv", nargs=argparse.REMAINDER)
-    for verb in (connection, restart, execute):
+    login = verbs.add_parser("ssh", help="log in to a host, or run a command there")
+    for verb in (execute, login):
+        verb.add_argument("host")
+        verb.add_argument("argv", nargs=argparse.REMAINDER)
+    for verb in (connection, restart, execute, login):
         verb.add_argument("--fleet", metavar="ID", help="default: the only one that stands")
     _add_faults(verbs)
     return parser
@@ -74,6 +77,9 @@ def run(given: argparse.Namespace) -> int:
         print(Fleet.load(given.fleet).connection_json())
     elif given.verb == "exec":
         return execute(given)
+    elif given.verb == "ssh":
+        fleet = Fleet.load(given.fleet)
+        return subprocess.call([*fleet.ssh(fleet[given.host]), *given.argv])
     else:
         befall(given)
     return 0
@@ -86,8 +92,7 @@ def show(fleet: Fleet) -> None:
     print(f"fleet {fleet.id} ({fleet.kind}), key {fleet.key_file}")
     for host in fleet.hosts:
         state = "up" if host.pids() else "off"
-        login = f"-p {host.port} {host.user}@{host.address}"
-        print(f"  {host.name:8} {state:4} ssh -i {fleet.key_file} {login}")
+        print(f"  {host.name:8} {state:4} {host.user}@{host.address}:{host.port}")
 
 
 def down(given: argparse.Namespace) -> None:

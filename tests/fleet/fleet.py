@@ -86,7 +86,7 @@ class Fleet:
         return cls(entries[0])
 
     def down(self) -> None:
-        """End all hosts and forget them; harmless if they are gone."""
+        """End all hosts and forget them; harmless if they are gone, also halfway."""
         for host in self.hosts:
             host.down()
         if self.record.kind == "namespaces":
@@ -116,6 +116,14 @@ class Fleet:
     def hosts_text(self, *, slots: int | None = None) -> str:
         """Return the host list of a connection, with each host's key pinned."""
         return "".join(f"{_host_line(host, slots)}\n" for host in self.hosts)
+
+    def ssh(self, host: Host, *options: str) -> list[str]:
+        """Return OpenSSH's client with all it needs to log in; what to run there comes after it."""
+        known = self.record.folder / "known_hosts"
+        known.write_text("".join(f"{other.name} {other.host_key}\n" for other in self.hosts))
+        files = ["-F", "none", "-i", str(self.key_file), "-o", f"UserKnownHostsFile={known}"]
+        named = ["-o", f"HostKeyAlias={host.name}", "-o", "BatchMode=yes", "-p", str(host.port)]
+        return ["ssh", *files, *named, *options, f"{host.user}@{host.address}"]
 
     def connection(self, *, slots: int | None = None, **extra: Any) -> dict[str, Any]:
         """Return an Airflow connection to the fleet; `python` is one of many further extras."""

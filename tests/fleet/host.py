@@ -116,8 +116,9 @@ class Host(ABC):
 
     def processes(self) -> list[processes.Process]:
         """Return all that runs on the host, looked at from outside."""
-        users = self.users()
-        found = (processes.describe(pid, users) for pid in self.pids())
+        pids = self.pids()
+        users = self.users() if pids else {}
+        found = (processes.describe(pid, users) for pid in pids)
         return [process for process in found if process is not None]
 
     def write_file(

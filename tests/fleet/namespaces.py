@@ -84,6 +84,8 @@ class NamespaceHost(Host):
     def down(self) -> None:
         """End all of the host."""
         processes.end(self.pids)
+        for child in CHILDREN:
+            child.poll()
         network.remove(self.space)
 
     def command(self, argv: Sequence[str], user: str | None = None) -> list[str]:
@@ -123,8 +125,8 @@ class NamespaceHost(Host):
 
     def power_cut(self) -> None:
         """Take the power away: from now on silence, and nothing runs."""
-        # The dying kernel would still send FIN and RST; a machine without power sends nothing.
-        self.cut_cable()
+        # Dying processes would still close their connections; without power nobody does.
+        network.unplug(self.fleet, self.own)
         self.down()
 
     def power_on(self) -> None:

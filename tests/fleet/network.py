@@ -115,6 +115,14 @@ def set_cable(fleet: Record, host: HostRecord, *, plugged: bool) -> None:
     ip("link", "set", _port(host, host.interface), state, within=switch(fleet))
 
 
+def unplug(fleet: Record, host: HostRecord) -> None:
+    """Take away all cables of a host, and the cards with them."""
+    links = json.loads(ip("-json", "link", "show", "type", "veth", within=switch(fleet)))
+    for port in (link["ifname"] for link in links):
+        if port.startswith(f"{host.name}-"):
+            ip("link", "delete", port, within=switch(fleet))
+
+
 def remove(name_space: str) -> None:
     """Remove a network name space, with the cards in it; nothing is said to anybody."""
     if path(name_space).exists():

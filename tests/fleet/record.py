@@ -107,11 +107,12 @@ class Record:
         new.replace(self.folder / "fleet.json")
 
     def forget(self) -> None:
-        """Remove the folder; what ranks wrote may include folders that they made read-only."""
-        if os.geteuid() != 0:
-            for folder, _, _ in os.walk(self.folder):
-                Path(folder).chmod(0o700)
-        shutil.rmtree(self.folder, ignore_errors=False)
+        """Remove the folder; ranks may have made folders in it that even we could not empty."""
+        for parent, names, _ in os.walk(self.folder):
+            for folder in (Path(parent) / name for name in names):
+                if not folder.is_symlink():
+                    folder.chmod(0o700)
+        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def _mark(value: dict[str, Any] | None) -> Mark | None:
@@ -134,7 +135,11 @@ def load(fleet_id: str) -> Record:
 
 def standing() -> list[Record]:
     """Return the record of every fleet of this user."""
-    return [load(path.parent.name) for path in sorted(state_root().glob("*/fleet.json"))]
+    found = []
+    for path in sorted(state_root().glob("*/fleet.json")):
+        with contextlib.suppress(LookupError):  # somebody takes it down just now
+            found.append(load(path.parent.name))
+    return found
 
 
 @contextlib.contextmanager
