@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import secrets
 import time
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
-from airflow.sdk import BaseOperator, ObjectStoragePath
+from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import TaskDeferralError, TaskDeferralTimeout
 
-from distributed_training.errors import HostUnreachable, JobCancelled, PlanError, TrainingError
+from distributed_training.errors import HostUnreachable, JobCancelled, PlanError
 from distributed_training.hooks.fleet import FleetHook
 from distributed_training.operators.arguments import (
     job_id,
@@ -26,9 +25,9 @@ from distributed_training.operators.arguments import (
     variables,
     whole_number,
 )
+from distributed_training.operators.delivery import Delivery
 from distributed_training.operators.memory import JobMemory
 from distributed_training.plan import JobSpec, Plan
-from distributed_training.run import collect
 from distributed_training.run.agents import HostAgent
 from distributed_training.run.job import JobRef
 from distributed_training.run.launch import launch, propose
@@ -39,7 +38,7 @@ from distributed_training.snapshot import Snapshot, snapshot
 from distributed_training.triggers.job import JobTrigger
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 
     from airflow.sdk import Context
 
@@ -153,7 +152,7 @@ class TrainingOperator(BaseOperator):
     def execute(self, context: Context) -> Any:
         """Start the job and watch it for a while; then defer, unless it has ended by then."""
         self._fence(context)
-        return self._settle(context, asyncio.run(self._train(context, attempt=0)))
+        return self._settle(context, self._train(context, attempt=0))
 
     def resume(self, context: Context, event: dict[str, Any]) -> Any:
         """Take the outcome from the triggerer."""
@@ -177,13 +176,13 @@ class TrainingOperator(BaseOperator):
 
     def dry_run(self) -> Plan:  # type: ignore[override]  # Airflow's returns nothing
         """Ask the hosts, print the plan and return it; nothing is changed on any host."""
-        spec = self._spec({})
 
-        async def ask() -> Plan:
+        async def ask(spec: JobSpec) -> Plan:
             async with self._agents(self._hook.fleet.hosts) as agents:
                 return (await propose(spec, list(agents.values())))[0]
 
-        plan = asyncio.run(ask())
+        with self._source() as source:
+            plan = asyncio.run(ask(self._spec({}, source)))
         self._log_lines(plan.describe())
         return plan
 
@@ -191,7 +190,7 @@ class TrainingOperator(BaseOperator):
 
     launcher: str
 
-    def _spec(self, context: Context | Mapping[str, Any]) -> JobSpec:
+    def _spec(self, context: Context | Mapping[str, Any], source: Snapshot | None) -> JobSpec:
         """Return the validated specification of this try.
 
         :raises PlanError: an argument cannot be right
@@ -213,7 +212,7 @@ class TrainingOperator(BaseOperator):
             },
             python=self.python or self._hook.python or "python3",
             setup=self.setup,
-            source=self._snapshot.sha256 if self._snapshot else None,
+            source=source.sha256 if source else None,
             master_port=whole_number("master_port", self.master_port),
             stop_signal=self.stop_signal,
             grace_period=seconds("grace_period", self.grace_period),
@@ -226,13 +225,15 @@ class TrainingOperator(BaseOperator):
     def _hook(self) -> FleetHook:
         return FleetHook(self.fleet_conn_id, hostfile=self.hostfile, hosts=self.hosts)
 
-    @cached_property
-    def _snapshot(self) -> Snapshot | None:
+    @contextmanager
+    def _source(self) -> Iterator[Snapshot | None]:
+        """Yield the packed source folder, if there is one."""
         if not self.source_dir:
-            return None
-        taken = snapshot(Path(self.source_dir))
-        self.log.info("%s", taken.summary())
-        return taken
+            yield None
+            return
+        with snapshot(Path(self.source_dir)) as taken:
+            self.log.info("%s", taken.summary())
+            yield taken
 
     # The job on its hosts
 
@@ -247,10 +248,16 @@ class TrainingOperator(BaseOperator):
         finally:
             await asyncio.gather(*(agent.transport.close() for agent in agents.values()))
 
-    async def _train(self, context: Context, attempt: int) -> Outcome | JobRef:
+    def _train(self, context: Context, attempt: int) -> Outcome | JobRef:
         """Launch and watch; return the outcome, or the running job if it takes longer."""
+        with self._source() as source:
+            spec = self._spec(context, source)
+            return asyncio.run(self._attempt(context, spec, source, attempt))
+
+    async def _attempt(
+        self, context: Context, spec: JobSpec, source: Snapshot | None, attempt: int
+    ) -> Outcome | JobRef:
         self._let_kill_cancel()
-        spec = await asyncio.to_thread(self._spec, context)
         owner = secrets.token_hex(8)
         ref: JobRef | None = None
 
@@ -266,7 +273,7 @@ class TrainingOperator(BaseOperator):
                     spec,
                     list(agents.values()),
                     owner=owner,
-                    snapshot=self._snapshot,
+                    snapshot=source,
                     attempt=attempt,
                     planned=planned,
                 )
@@ -302,8 +309,8 @@ class TrainingOperator(BaseOperator):
             self._defer(context, ended)
         if ended.error and is_port_taken(ended.error) and self._may_take_another_port(ended.ref):
             self.log.warning("The port of the ranks was taken; starting them with another one")
-            return self._settle(context, asyncio.run(self._train(context, ended.ref.attempt + 1)))
-        return asyncio.run(self._finish(ended))
+            return self._settle(context, self._train(context, ended.ref.attempt + 1))
+        return asyncio.run(self._deliver(ended))
 
     def _may_take_another_port(self, ref: JobRef) -> bool:
         return ref.attempt == 0 and whole_number("master_port", self.master_port) is None
@@ -316,44 +323,10 @@ class TrainingOperator(BaseOperator):
         )
         raise AssertionError("defer() does not return")
 
-    async def _finish(self, outcome: Outcome) -> dict[str, Any]:
-        """Bring back what the job left, and return the result or raise the verdict."""
-        ref = outcome.ref
-        async with self._agents([node.host for node in ref.nodes]) as agents:
-            logs = await self._bring_logs(ref, agents)
-            if outcome.error:
-                self._log_lines(outcome.error.message.splitlines(), logging.ERROR)
-                raise outcome.error
-            left = await collect.result(ref, agents)
-            brought = await self._bring_outputs(ref, agents)
-        return {
-            "job_id": ref.job_id,
-            "state": "success",
-            "hosts": [node.host.name for node in ref.nodes],
-            "world_size": ref.world_size,
-            "duration": round(outcome.ended - ref.started, 3),
-            "restarts": ref.attempt,
-            "metrics": dict(left.metrics),
-            "outputs": brought,
-            "log_dir": logs,
-            "result": left.result,
-        }
-
-    async def _bring_logs(self, ref: JobRef, agents: Mapping[str, HostAgent]) -> str | None:
-        """Bring whole logs to ``log_dir``; that they cannot be brought is no verdict."""
-        if not self.log_dir:
-            return None
-        try:
-            await collect.logs(ref, agents, ObjectStoragePath(self.log_dir))
-        except TrainingError as error:
-            self.log.warning("Not all logs could be brought to %s: %s", self.log_dir, error)
-        return self.log_dir
-
-    async def _bring_outputs(self, ref: JobRef, agents: Mapping[str, HostAgent]) -> dict[str, str]:
-        if not self.outputs:
-            return {}
-        assert self.output_dir is not None
-        return await collect.outputs(ref, agents, self.outputs, ObjectStoragePath(self.output_dir))
+    async def _deliver(self, outcome: Outcome) -> dict[str, Any]:
+        async with self._agents([node.host for node in outcome.ref.nodes]) as agents:
+            delivery = Delivery(agents, self.outputs, self.output_dir, self.log_dir, self.log)
+            return await delivery.of(outcome)
 
     # Earlier tries, and triggers that fail
 
@@ -397,6 +370,6 @@ class TrainingOperator(BaseOperator):
             return None
         return float((start + self.execution_timeout).timestamp())
 
-    def _log_lines(self, lines: Iterable[str], level: int = logging.INFO) -> None:
+    def _log_lines(self, lines: Iterable[str]) -> None:
         for line in lines:
-            self.log.log(level, "%s", line)
+            self.log.info("%s", line)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from distributed_training.plan import JobSpec
+    from distributed_training.snapshot import Snapshot
 
 
 class TorchDistributedOperator(TrainingOperator):
@@ -45,9 +46,9 @@ class TorchDistributedOperator(TrainingOperator):
         self.backend = backend
         self.local_rank_argument = local_rank_argument
 
-    def _spec(self, context: Context | Mapping[str, Any]) -> JobSpec:
+    def _spec(self, context: Context | Mapping[str, Any], source: Snapshot | None) -> JobSpec:
         return dataclasses.replace(
-            super()._spec(context),
+            super()._spec(context, source),
             backend=self.backend or None,
             local_rank_argument=self.local_rank_argument or None,
         )
