@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     Json = Dict[str, Any]
     Check = Callable[[], Optional[Json]]
+    Command = Tuple[str, Optional[int], List[str], Dict[str, str]]
 
 # ---------------------------------------------------------------------------------------------
 # Constants
@@ -44,6 +45,8 @@ TAIL_BYTES, TAIL_LINES, TAIL_WIDTH = 64 << 10, 50, 500
 ALIVE_EVERY = 5.0
 CLIENT_TIMEOUT = 60.0
 REACH_TIMEOUT = 15.0
+START_TIMEOUT = 300.0
+REFRESH_EVERY = 3600.0
 KILL_TIMEOUT = 15.0  # a process in an uninterruptible call may outlive SIGKILL for ever
 JOURNAL_BACKLOG = 1 << 20
 JOURNAL_TIMEOUT = 60.0  # how long a full disk may keep the last journal line
@@ -83,6 +86,16 @@ def unwritable(path: str, error: OSError) -> Refusal:
 # ---------------------------------------------------------------------------------------------
 # Files
 # ---------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def umask(mask: int) -> Iterator[None]:
+    """Create files with another umask."""
+    before = os.umask(mask)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 def read_text(path: str) -> str:
@@ -221,19 +234,9 @@ def route(peer: str, holders: Dict[str, str]) -> Json:
 # ---------------------------------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def open_to_all() -> Iterator[None]:
-    """Create files that every user of the host may use."""
-    before = os.umask(0)
-    try:
-        yield
-    finally:
-        os.umask(before)
-
-
 def lock_path(name: str) -> str:
     """Return the file of a lock in the folder that all users of the host share."""
-    with contextlib.suppress(FileExistsError), open_to_all():
+    with contextlib.suppress(FileExistsError), umask(0):
         os.mkdir(LOCK_FOLDER, 0o1777)
     return os.path.join(LOCK_FOLDER, name.replace("/", "_") + ".lock")
 
@@ -245,7 +248,7 @@ def open_lock(path: str) -> int:
         # fs.protected_regular refuses O_CREAT on another user's file in a sticky folder.
         with contextlib.suppress(FileNotFoundError):
             return os.open(path, flags)
-        with contextlib.suppress(FileExistsError), open_to_all():
+        with contextlib.suppress(FileExistsError), umask(0):
             return os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o666)
 
 
@@ -699,19 +702,27 @@ class Journal:
         return True
 
     def _write(self) -> None:
+        if self._fresh:
+            self._repair()
         data = self._rest + "".join(self._lines).encode("utf-8", "replace")
         self._lines = []
-        if self._fresh and not self._whole():
-            data = b"\n" + data
+        size = os.fstat(self.fd).st_size
         with contextlib.suppress(OSError):
-            data = data[os.write(self.fd, data) :]
-            self._fresh = False
+            written = os.write(self.fd, data)
+            whole = data.rfind(b"\n", 0, written) + 1
+            if whole < written:
+                os.ftruncate(self.fd, size + whole)
+            data = data[whole:]
         self._rest, self.backlog = data, len(data)
 
-    def _whole(self) -> bool:
+    def _repair(self) -> None:
         # Whoever wrote before may have been killed in the middle of a line.
+        self._fresh = False
         size = os.fstat(self.fd).st_size
-        return size == 0 or os.pread(self.fd, 1, size - 1) == b"\n"
+        block = os.pread(self.fd, SEND_CHUNK, max(0, size - SEND_CHUNK))
+        rest = len(block) - block.rfind(b"\n") - 1
+        if rest:
+            os.ftruncate(self.fd, size - rest)
 
     def add_unless_ended(self, kind: str, **fields: object) -> bool:
         """Write an event, unless someone has written the end, and tell whether it was written."""
@@ -959,13 +970,14 @@ class Node:
 
     def create(self) -> bool:
         """Make the node's folders, or return False if it has them."""
-        os.makedirs(os.path.dirname(self.path), 0o700, exist_ok=True)
-        try:
-            os.mkdir(self.path, 0o700)
-        except FileExistsError:
-            return False
-        for name in ("work", "logs", "ranks"):
-            os.mkdir(self.at(name), 0o700)
+        with umask(0o077):
+            os.makedirs(os.path.dirname(self.path), exist_ok=True)
+            try:
+                os.mkdir(self.path)
+            except FileExistsError:
+                return False
+            for name in ("work", "logs", "ranks"):
+                os.mkdir(self.at(name))
         return True
 
     def remove(self) -> None:
@@ -1237,7 +1249,9 @@ class Gang:
         self.journal = journal
         self.started: Dict[int, Started] = {}
         self.expected: Set[int] = set()
+        self.begun: Set[int] = set()
         self.done: Set[int] = set()
+        self.start_by = 0.0
         self.failed = False
         self.by_us = False
         self._last_done = 0.0
@@ -1248,17 +1262,33 @@ class Gang:
         """Start all processes, or raise Refusal at the first that cannot be."""
         base = scrubbed(request.get("scrub") or ())
         self.expected = set(request.get("ranks") or ())
-        for each in request["processes"]:
-            env = {**each.get("defaults", {}), **base, **each["env"], **own_variables(self.node)}
-            log = self.node.at("logs", f"{each['name']}.log")
+        self.start_by = time.monotonic() + float(request.get("start_timeout") or START_TIMEOUT)
+        commands = [self._command(each, base) for each in request["processes"]]
+        for name, rank, argv, env in commands:
+            log = self.node.at("logs", f"{name}.log")
             try:
-                pid = spawn(each["argv"], env, self.node.at("work"), log, keep)
-            except (OSError, ValueError) as error:
-                raise exec_failed(each["name"], each["argv"], error) from error
+                pid = spawn(argv, env, self.node.at("work"), log, keep)
+            except (OSError, TypeError, ValueError) as error:
+                raise exec_failed(name, argv, error) from error
             set_oom_score(str(pid), 0)
-            self.started[pid] = Started(each["name"], each["rank"], pid)
-            self.journal.add("started", name=each["name"], rank=each["rank"], pid=pid)
-        return self.pids()
+            self.started[pid] = Started(name, rank, pid)
+        for process in self.started.values():
+            self._began(process.name, process.rank, process.pid)
+        return {process.name: pid for pid, process in self.started.items()}
+
+    def _command(self, process: Json, base: Dict[str, str]) -> Command:
+        env = {
+            **(process.get("defaults") or {}),
+            **base,
+            **process["env"],
+            **own_variables(self.node),
+        }
+        return process["name"], process["rank"], process["argv"], env
+
+    def _began(self, name: str, rank: Optional[int], pid: int) -> None:
+        self.journal.add("started", name=name, rank=rank, pid=pid)
+        if rank is not None:
+            self.begun.add(rank)
 
     def logs(self) -> Iterator[Tuple[str, Optional[int]]]:
         """Yield the name and the rank of each log that there is or will be."""
@@ -1266,10 +1296,6 @@ class Gang:
             yield process.name, process.rank
         for rank in self.expected - {process.rank for process in self.started.values()}:
             yield f"rank-{rank}", rank
-
-    def pids(self) -> Dict[str, int]:
-        """Return the number of each process by its name."""
-        return {process.name: pid for pid, process in self.started.items()}
 
     def reap(self) -> None:
         """Record who has ended; orphans that became ours are only buried."""
@@ -1294,7 +1320,7 @@ class Gang:
             return
         rank, pid = record["rank"], record["pid"]
         if name not in self._records:
-            self.journal.add("started", name=f"rank-{rank}", rank=rank, pid=pid)
+            self._began(f"rank-{rank}", rank, pid)
         self._records[name] = inode
         if "elapsed" in record:
             self._exit(
@@ -1329,21 +1355,33 @@ class Gang:
         elif rank is not None or not self.expected:
             self.failed = self.failed or code != 0
 
-    def outcome(self, grace: float) -> Optional[str]:
-        """Return "failed" or "success" as soon as it is certain."""
-        if self.failed:
-            return "failed"
+    def outcome(self, grace: float) -> Optional[Tuple[str, str]]:
+        """Return why it is over and how it went, as soon as that is certain."""
         if not self.started:
             return None
-        launchers = [each for each in self.started.values() if each.rank is None]
-        if self.expected <= self.done and self.expected:
-            lingering = any(not each.ended for each in launchers)
-            return None if lingering and time.monotonic() < self._last_done + grace else "success"
-        if any(each.ended for each in launchers) and self.expected:
-            return "failed"
+        if self.failed:
+            return "rank failed", "failed"
+        ended = [each.ended for each in self.started.values() if each.rank is None]
+        missing = self.expected - self.done
+        if missing and any(ended):
+            return f"the launcher ended, but {numbered(missing)} did not succeed", "failed"
+        if missing or not self.expected:
+            return self._waiting(missing)
+        lingers = not all(ended) and time.monotonic() < self._last_done + grace
+        return None if lingers else ("ranks done", "success")
+
+    def _waiting(self, missing: Set[int]) -> Optional[Tuple[str, str]]:
         if all(each.ended for each in self.started.values()):
-            return "failed" if self.expected else "success"
+            return "ranks done", "failed" if missing else "success"
+        late = self.expected - self.begun
+        if late and time.monotonic() > self.start_by:
+            return f"{numbered(late)} did not start in time (start_timeout)", "failed"
         return None
+
+
+def numbered(ranks: Set[int]) -> str:
+    """Return ranks in words."""
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, sorted(ranks)))}"
 
 
 def exec_failed(name: str, argv: Sequence[str], error: Exception) -> Refusal:
@@ -1385,7 +1423,7 @@ class Client:
         with contextlib.suppress(OSError):
             self.link.settimeout(1)
             self.link.sendall(encode(record).encode("utf-8", "replace") + b"\n")
-        self.link.setblocking(False)
+            self.link.setblocking(False)
 
     def poke(self) -> None:
         """Tell a watcher that the journal has grown; one that has not noticed yet needs no more."""
@@ -1407,7 +1445,7 @@ class Desk:
 
     def messages(self) -> Iterator[Tuple[Client, Json]]:
         """Yield what clients have sent."""
-        with contextlib.suppress(BlockingIOError):
+        with contextlib.suppress(OSError):
             while True:
                 self.clients.append(Client(self.server.accept()[0]))
         for client in list(self.clients):
@@ -1467,6 +1505,7 @@ class Supervisor:
         self.listener: Optional[socket.socket] = None
         self.checker: Optional[Client] = None
         self.prepared = False
+        self.pids: Dict[str, int] = {}
         self.refusal: Optional[Refusal] = None
         self.ending: Optional[Ending] = None
         self.reason = self.state = ""
@@ -1567,6 +1606,10 @@ class Supervisor:
             over = False
         if self.journal.flush():
             self.desk.poke()
+        if time.monotonic() - self.refreshed > REFRESH_EVERY:
+            self.refreshed = time.monotonic()
+            for lock in self.locks:
+                lock.refresh()
         return over
 
     def wait(self) -> Set[int]:
@@ -1574,7 +1617,8 @@ class Supervisor:
         poll = select.poll()
         for fd in [self.wakeups.fd, *self.desk.fds()]:
             poll.register(fd, select.POLLIN)
-        active = self.ending or time.monotonic() - self.active < 1
+        last_look = self.ending is not None and not self.ending.survivors
+        active = last_look or time.monotonic() - self.active < 1
         seconds = 0 if self.logs.behind else ACTIVE_POLL if active else IDLE_POLL
         poll.poll(1000 * seconds)
         return self.wakeups.read()
@@ -1586,7 +1630,7 @@ class Supervisor:
         timeout = self.request.get("orphan_timeout")
         outcome = self.gang.outcome(self.grace)
         if outcome:
-            self.end("ranks done" if outcome == "success" else "rank failed", outcome)
+            self.end(*outcome)
         elif signals:
             self.end(f"stopped: the agent received {signal_name(min(signals))}", "stopped")
         elif os.getppid() != self.watchdog:
@@ -1598,7 +1642,7 @@ class Supervisor:
         """Begin the end; the first reason counts."""
         if self.ending:
             return
-        self.reason, self.state = reason, state
+        self.reason, self.state, self.active = reason, state, time.monotonic()
         self.journal.add("ending", reason=reason, signal=self.stop_signal)
         agents = [Process.find(pid) for pid in (os.getpid(), self.watchdog)]
         self.ending = Ending(
@@ -1632,9 +1676,11 @@ class Supervisor:
         if message["verb"] in ("prepare", "start", "watch", "renew"):
             self.renewed = time.monotonic()
         try:
-            getattr(self, "on_" + message["verb"])(client, message)
+            getattr(self, f"on_{message['verb']}")(client, message)
         except Refusal as refusal:
             client.reply(refusal.reply)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            client.reply(Refusal("bad_request", f"{message['verb']}: {error!r}").reply)
 
     def on_prepare(self, client: Client, message: Json) -> None:
         """Answer once it is known whether all is well."""
@@ -1671,14 +1717,14 @@ class Supervisor:
 
     def on_start(self, client: Client, message: Json) -> None:
         """Start the ranks."""
-        if self.gang.started:
-            client.reply({"ok": True, "pids": self.gang.pids(), "already": True})
+        if self.pids:
+            client.reply({"ok": True, "pids": self.pids, "already": True})
             return
         if self.ending or not self.prepared:
             raise Refusal("not_prepared", f"cannot start: {self.reason or 'still preparing'}")
         self.release_port()
         try:
-            pids = self.gang.start(message, [lock.fd for lock in self.locks])
+            self.pids = self.gang.start(message, [lock.fd for lock in self.locks])
         except Refusal as refusal:
             self.farewells.append((client, refusal.reply))
             self.end(f"exec failed: {refusal}", "failed", grace=0)
@@ -1686,7 +1732,7 @@ class Supervisor:
         for name, rank in self.gang.logs():
             self.logs.add(name, name if rank is None else rank)
         self.active = time.monotonic()
-        client.reply({"ok": True, "pids": pids})
+        client.reply({"ok": True, "pids": self.pids})
 
     def release_port(self) -> None:
         """Leave the port to the rank that will listen on it."""
@@ -1804,7 +1850,6 @@ class Watch:
         self.offset = offset
         self.link = node.connect()
         self.ended = False
-        self._partial = b""
         self._outgoing = b""
         self._received = received
         self._heard = self._spoke = time.monotonic()
@@ -1873,14 +1918,17 @@ class Watch:
         return False
 
     def _fill(self) -> None:
-        if len(self._outgoing) > SEND_CHUNK:
-            return
-        data = os.pread(self.journal, SEND_CHUNK, self.offset)
-        self.offset += len(data)
-        head, newline, self._partial = (self._partial + data).rpartition(b"\n")
-        self._outgoing += head + newline
-        # Quotation marks in a string are escaped, so this is nothing that a rank has printed.
-        self.ended = self.ended or b'"k":"ended"' in head
+        size = SEND_CHUNK
+        while len(self._outgoing) < SEND_CHUNK:
+            data = os.pread(self.journal, size, self.offset)
+            whole = data.rfind(b"\n") + 1
+            if not whole and len(data) < size:
+                return
+            size *= 1 if whole else 2
+            self.offset += whole
+            self._outgoing += data[:whole]
+            # Quotation marks in a string are escaped, so this is nothing that a rank has printed.
+            self.ended = self.ended or b'"k":"ended"' in data[:whole]
 
     def _send(self) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -1901,8 +1949,8 @@ class Call:
     def __init__(self, line: bytes) -> None:
         match = re.search(rb'"marker"\s*:\s*"(\w+)"', line)
         self.marker = match.group(1) if match else b""
-        self.request: Json = {}
         self.line = line
+        self.answered = False
 
     def parse(self) -> Json:
         """Return the request."""
@@ -1916,6 +1964,7 @@ class Call:
 
     def reply(self, record: Json) -> None:
         """Answer, after a marker that tells the answer from what login scripts print."""
+        self.answered = True
         line = encode(record).encode("utf-8", "replace")
         sys.stdout.buffer.write(b"\n" + self.marker + b"\n" + line + b"\n")
         sys.stdout.buffer.flush()
@@ -1966,7 +2015,8 @@ def put_source(request: Json, call: Call) -> Json:
     draft = f"{path}.{os.getpid()}"
     digest = hashlib.sha256()
     try:
-        os.makedirs(sources_of(root), 0o700, exist_ok=True)
+        with umask(0o077):
+            os.makedirs(sources_of(root), exist_ok=True)
         with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             while size > 0:
                 data = sys.stdin.buffer.read(min(size, 1 << 20))
@@ -2022,12 +2072,14 @@ def start(request: Json, call: Call) -> Json:
     """Start the ranks of a prepared node."""
     node = Node.of(request)
     reply = node.ask(request)
-    if reply is None:
-        ended = node.ended() or {}
-        raise Refusal(
-            "not_prepared", f"cannot start: {ended.get('reason') or 'no agent lives here'}"
-        )
-    return reply
+    if reply:
+        return reply
+    started = (event for event in events(node.journal) if event["k"] == "started")
+    pids = {event["name"]: event["pid"] for event in started}
+    if pids:
+        return {"ok": True, "pids": pids, "already": True}
+    why = (node.ended() or {}).get("reason") or "it has never been prepared on this host"
+    raise Refusal("not_prepared", f"cannot start {node.mark}: {why}")
 
 
 def attach(request: Json, call: Call) -> None:
@@ -2251,9 +2303,13 @@ class Wrapper:
     """A rank below torchrun or mpirun: gives it its own log and records its exit."""
 
     def __init__(self, program: Sequence[str]) -> None:
-        self.program = list(program)
+        local = os.environ.get("LOCAL_RANK", "")
+        self.program = [word.replace("={local_rank}", f"={local}") for word in program]
         self.folder = os.environ["DT_NODE_DIR"]
-        self.rank = next(int(os.environ[name]) for name in RANK_VARIABLES if os.environ.get(name))
+        ranks = [os.environ[name] for name in RANK_VARIABLES if os.environ.get(name)]
+        if not ranks:
+            sys.exit(f"agent rank: none of {', '.join(RANK_VARIABLES)} is set by the launcher")
+        self.rank = int(ranks[0])
         self.began = time.monotonic()
         self.record: Json = {"rank": self.rank, "pid": os.getpid(), "started": time.time()}
 
@@ -2331,6 +2387,9 @@ def serve() -> None:
         call.reply(refusal.reply)
     except Exception:  # the caller is elsewhere: a reply is the only way to tell it
         import traceback
+
+        if call.answered:
+            raise
 
         call.reply(Refusal("internal", traceback.format_exc()).reply)
 
