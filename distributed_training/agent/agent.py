@@ -1046,6 +1046,10 @@ class Node:
             return json.loads(line) if line.endswith(b"\n") else None
         return None
 
+    def over(self) -> bool:
+        """Tell whether the job has ended; one that was refused leaves nothing."""
+        return self.ended() is not None or not os.path.isdir(self.path)
+
     def owner(self) -> str:
         """Return the token of whoever watches the job."""
         return read_text(self.at("owner"))
@@ -1586,8 +1590,9 @@ class Supervisor:
 
     def refuse(self, refusal: Refusal) -> None:
         """Give everything back, and then say why."""
-        self.refusal = refusal
-        self.end("refused", "failed")
+        if not self.ending:
+            self.refusal = refusal
+            self.end("refused", "failed")
 
     # Loop
 
@@ -1708,7 +1713,7 @@ class Supervisor:
 
     def on_gone(self, client: Client, message: Json) -> None:
         """Notice a preflight that ended without a word."""
-        if client is self.checker and not self.prepared:
+        if client is self.checker and not (self.prepared or self.ending):
             why = (
                 "; ".join(read_text(self.node.at("agent.log")).splitlines()[-1:]) or "it was killed"
             )
@@ -2120,11 +2125,10 @@ def stop(request: Json, call: Call) -> Json:
         if reply is None:
             tend(node)
     until = time.monotonic() + float(request.get("wait") or 0)
-    while not node.ended() and time.monotonic() < until:
+    while not node.over() and time.monotonic() < until:
         time.sleep(0.02)
-    ended = node.ended()
-    left = ended["survivors"] if ended else survivors(node)
-    return {"ok": True, "state": "ended" if ended else "stopping", "survivors": len(left)}
+    state = "ended" if node.over() else "stopping"
+    return {"ok": True, "state": state, "survivors": len(survivors(node))}
 
 
 def survivors(node: Node) -> List[int]:
