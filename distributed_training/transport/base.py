@@ -109,8 +109,9 @@ class Transport(ABC):
         timeout: float | None = None,  # noqa: ASYNC109  (HostUnreachable, with the host's name)
     ) -> Completed:
         """Run a command to its end; HostUnreachable if that takes longer than ``timeout``."""
+        limit = asyncio.timeout(timeout)
         try:
-            async with asyncio.timeout(timeout) as limit:
+            async with limit:
                 channel = await self.open(command)
                 try:
                     return await _complete(channel, stdin)
