@@ -10,9 +10,9 @@ from pathlib import Path
 from dev import interpreters
 
 SEARCHED = os.environ.get("PATH", "") + ":/usr/local/sbin:/usr/sbin:/sbin"
-# program: its Debian package. Everybody needs the first, hosts in name spaces the second.
+# program: its Debian package. Everybody needs the first, hosts in namespaces the second.
 SSH = {"sshd": "openssh-server", "ssh-keygen": "openssh-client"}
-NAME_SPACES = {
+NAMESPACES = {
     "ip": "iproute2",
     "unshare": "util-linux",
     "setpriv": "util-linux",
@@ -47,7 +47,7 @@ def install(*, tools: bool) -> None:
 def missing(*, tools: bool) -> list[str]:
     """Return the Debian packages of all that is missing."""
     root = os.geteuid() == 0
-    programs = {**SSH, **(NAME_SPACES if root else {}), **(TOOLS if tools else {})}
+    programs = {**SSH, **(NAMESPACES if root else {}), **(TOOLS if tools else {})}
     packages = {
         package for name, package in programs.items() if shutil.which(name, path=SEARCHED) is None
     }

@@ -1,6 +1,6 @@
 """Real training hosts on this machine, for tests and the demo.
 
-As root each host has name spaces of its own, and with them its own address, processes, `/etc`,
+As root each host has namespaces of its own, and with them its own address, processes, `/etc`,
 `/tmp`, `/run`, `/root`, `/home`, `/var/tmp`, `/var/log` and `/dev/shm`, host key and OpenSSH `sshd`
 on port 22. Ranks run as the ordinary user `trainer`. Hosts share nothing that can be written,
 cannot log in to each other, and do not see this checkout. Otherwise (`fleet.kind == "loopback"`)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Turns fresh network, mount, host name, process and IPC name spaces into a host. Runs as root below its process 1.
+# Turns fresh network, mount, host name, process and IPC namespaces into a host. Runs as root below its process 1.
 #   boot.sh NAME FOLDER STATE CHECKOUT: FOLDER holds what outlives the power, STATE and CHECKOUT must not be seen
 set -eu
 name=$1 folder=$2 state=$3 checkout=$4

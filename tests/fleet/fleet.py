@@ -35,7 +35,7 @@ class Fleet:
     def __getitem__(self, name: str) -> Host:
         found = next((host for host in self.hosts if host.name == name), None)
         if found is None:
-            raise KeyError(
+            raise LookupError(
                 f"no host {name!r}: there are {', '.join(host.name for host in self.hosts)}"
             )
         return found
@@ -54,16 +54,14 @@ class Fleet:
         :param kind: "namespaces" or "loopback"; by default the former if it can be had
         :param keep: stand until `down`; otherwise the next `up` after this process ends them
         :param interfaces: names of network cards that are not eth0, by host
-        :raises MissingPrivilege: if name spaces are asked for and cannot be had
+        :raises MissingPrivilege: if namespaces are asked for and cannot be had
         """
         why = namespaces.missing()
         if why and kind == "namespaces":
             raise MissingPrivilege(why)
         kind = kind or ("loopback" if why else "namespaces")
         with record.registry():
-            for entry in record.standing():
-                if entry.abandoned():
-                    cls(entry).down()
+            cls._sweep()
             entry = _enter(kind, keep=keep)
         _plan(entry, number, interfaces or {})
         fleet = cls(entry, why)
@@ -75,11 +73,19 @@ class Fleet:
         return fleet
 
     @classmethod
+    def _sweep(cls) -> None:
+        """End what killed runs have left."""
+        for entry in record.standing():
+            if entry.abandoned():
+                cls(entry).down()
+
+    @classmethod
     def load(cls, fleet_id: str | None = None) -> Self:
-        """Find a fleet that stands; without an id, the only one."""
+        """Find a fleet that stands; without an id, the only one that is kept, or the only one."""
         if fleet_id is not None:
             return cls(record.load(fleet_id))
         entries = record.standing()
+        entries = [entry for entry in entries if entry.owner is None] or entries
         if len(entries) != 1:
             ids = ", ".join(entry.id for entry in entries) or "none"
             raise LookupError(f"name one fleet: {ids} stand here")

@@ -204,6 +204,6 @@ class Host(ABC):
 
     def _unavailable(self, what: str) -> FaultUnavailable:
         return FaultUnavailable(
-            f"{self.name}: {what} needs a host in name spaces, and this is an sshd on loopback; "
+            f"{self.name}: {what} needs a host in namespaces, and this is an sshd on loopback; "
             "run as root on Linux"
         )

@@ -1,4 +1,4 @@
-"""A host that is only an sshd of the current user on loopback, where name spaces cannot be had."""
+"""A host that is only an sshd of the current user on loopback, where namespaces cannot be had."""
 
 from __future__ import annotations
 

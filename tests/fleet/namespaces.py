@@ -1,4 +1,4 @@
-"""A host made of name spaces: one machine in all that a training job can see."""
+"""A host made of namespaces: one machine in all that a training job can see."""
 
 from __future__ import annotations
 
@@ -36,30 +36,30 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class MissingPrivilege(RuntimeError):
-    """Hosts in name spaces cannot be had here."""
+    """Hosts in namespaces cannot be had here."""
 
 
 def missing() -> str | None:
-    """Say why this process cannot make hosts of name spaces, and what to do; None if it can."""
+    """Say why this process cannot make hosts of namespaces, and what to do; None if it can."""
     if os.geteuid() != 0:
-        return "hosts in name spaces need root: run it as root"
+        return "hosts in namespaces need root: run it as root"
     packages = {
         package for name, package in PROGRAMS.items() if shutil.which(name, path=PATH) is None
     }
     if packages:
         return (
-            f"hosts in name spaces need more programs: apt-get install {' '.join(sorted(packages))}"
+            f"hosts in namespaces need more programs: apt-get install {' '.join(sorted(packages))}"
         )
     trial = ["unshare", "--net", "--mount", "--pid", "--uts", "--ipc", "--fork", "true"]
     done = subprocess.run(trial, capture_output=True, text=True, check=False)
     if done.returncode:
         reason = done.stderr.strip()
-        return f"root may not make name spaces here ({reason}): use a privileged container"
+        return f"root may not make namespaces here ({reason}): use a privileged container"
     return None
 
 
 class NamespaceHost(Host):
-    """A host with kernel name spaces, users and an sshd on port 22 of its own."""
+    """A host with kernel namespaces, users and an sshd on port 22 of its own."""
 
     @property
     def user(self) -> str:
@@ -68,7 +68,7 @@ class NamespaceHost(Host):
 
     @property
     def space(self) -> str:
-        """The name of its network name space."""
+        """The name of its network namespace."""
         return network.host_space(self.fleet, self.name)
 
     @property

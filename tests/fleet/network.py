@@ -1,7 +1,7 @@
-"""A switch in a network name space of its own, with a cable to this machine and one to each host.
+"""A switch in a network namespace of its own, with a cable to this machine and one to each host.
 
 In this machine's own network, firewall rules made for Docker would filter what crosses the switch;
-a new name space starts without any rule.
+a new namespace starts without any rule.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BRIDGE = "bridge"
 
 
 def ip(*arguments: str, within: str | None = None) -> str:
-    """Run iproute2's `ip`, in a network name space if one is named."""
+    """Run iproute2's `ip`, in a network namespace if one is named."""
     argv = ["ip", *(["-n", within] if within else []), *arguments]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -55,18 +55,18 @@ def address(network: str, number: int) -> str:
 
 
 def switch(fleet: Record) -> str:
-    """Return the name of the switch's name space."""
+    """Return the name of the switch's namespace."""
     return f"dt-{fleet.id}"
 
 
 def host_space(fleet: Record, name: str) -> str:
-    """Return the name of a host's network name space."""
+    """Return the name of a host's network namespace."""
     return f"dt-{fleet.id}-{name}"
 
 
-def path(name_space: str) -> Path:
-    """Return the file that stands for a named network name space."""
-    return Path("/run/netns") / name_space
+def path(namespace: str) -> Path:
+    """Return the file that stands for a named network namespace."""
+    return Path("/run/netns") / namespace
 
 
 def lay(fleet: Record) -> None:
@@ -82,7 +82,7 @@ def lay(fleet: Record) -> None:
 
 
 def connect(fleet: Record, host: HostRecord) -> None:
-    """Make a host's network name space and plug it into the switch."""
+    """Make a host's network namespace and plug it into the switch."""
     space = host_space(fleet, host.name)
     ip("netns", "add", space)
     ip("link", "set", "lo", "up", within=space)
@@ -123,10 +123,10 @@ def unplug(fleet: Record, host: HostRecord) -> None:
             ip("link", "delete", port, within=switch(fleet))
 
 
-def remove(name_space: str) -> None:
-    """Remove a network name space, with the cards in it; nothing is said to anybody."""
-    if path(name_space).exists():
-        ip("netns", "delete", name_space)
+def remove(namespace: str) -> None:
+    """Remove a network namespace, with the cards in it; nothing is said to anybody."""
+    if path(namespace).exists():
+        ip("netns", "delete", namespace)
 
 
 def _port(host: HostRecord, interface: str) -> str:

@@ -31,10 +31,10 @@ def every() -> Iterator[int]:
     return (int(entry.name) for entry in os.scandir("/proc") if entry.name.isdigit())
 
 
-def in_network(name_space: Path) -> list[int]:
-    """Return the processes in a network name space; none if there is no such name space."""
+def in_network(namespace: Path) -> list[int]:
+    """Return the processes in a network namespace; none if there is no such namespace."""
     try:
-        wanted = name_space.stat().st_ino
+        wanted = namespace.stat().st_ino
     except FileNotFoundError:
         return []
     return [pid for pid in every() if _network(pid) == wanted]
@@ -52,7 +52,7 @@ def with_open(path: Path) -> list[int]:
 
 
 def inside(pid: int) -> list[int]:
-    """Return a process' numbers in its own name space (last) and those around it."""
+    """Return a process' numbers in its own namespace (last) and those around it."""
     return [int(number) for number in _status(pid).get("NSpid", "").split()]
 
 

@@ -237,7 +237,7 @@ def test_hosts_take_further_interfaces(make_fleet: MakeFleet) -> None:
     ]
 
 
-def test_without_name_spaces_hosts_are_sshd_on_loopback() -> None:
+def test_without_namespaces_hosts_are_sshd_on_loopback() -> None:
     with Fleet.up(2, kind="loopback") as fleet:
         homes = {over_ssh(fleet, host, "echo $HOME") for host in fleet.hosts}
         assert homes == {str(host.folder / "home") for host in fleet.hosts}
