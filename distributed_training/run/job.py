@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -79,7 +80,9 @@ class JobRef:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the reference as JSON values."""
-        return dataclasses.asdict(self)
+        # Lists, not tuples: Airflow's state store refuses what JSON does not have.
+        record: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self)))
+        return record
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> JobRef:
