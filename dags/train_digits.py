@@ -37,7 +37,13 @@ PARAMS = {
 }
 
 
-@dag(schedule=None, params=PARAMS, tags=["training", "torch"], doc_md=__doc__)
+@dag(
+    schedule=None,
+    params=PARAMS,
+    render_template_as_native_obj=True,  # numbers stay numbers, and an empty field is None
+    tags=["training", "torch"],
+    doc_md=__doc__,
+)
 def train_digits() -> None:
     """Prepare the data here, train on the hosts, and bring the model back to be judged here."""
     source = prepare(FOLDER, "{{ params.seed }}")
@@ -47,9 +53,9 @@ def train_digits() -> None:
         source_dir=source,
         script="train.py",
         arguments={name: f"{{{{ params.{name} }}}}" for name in ("epochs", "lr", "seed")},
-        nnodes="{{ params.nnodes or '' }}",
+        nnodes="{{ params.nnodes }}",
         nproc_per_node="{{ params.nproc_per_node }}",
-        hosts="{{ params.hosts or '' }}",
+        hosts="{{ params.hosts }}",
         outputs=[MODEL],
         output_dir=FOLDER,
         log_dir=f"{FOLDER}/logs",
@@ -58,7 +64,7 @@ def train_digits() -> None:
 
 
 @task
-def prepare(folder: str, seed: str) -> str:
+def prepare(folder: str, seed: int) -> str:
     """Split the digits; return the folder that goes to the hosts: the script and its data."""
     import numpy as np
     from sklearn.datasets import load_digits
@@ -66,7 +72,7 @@ def prepare(folder: str, seed: str) -> str:
 
     x, y = load_digits(return_X_y=True)
     x = x.astype("float32") / 16
-    split = train_test_split(x, y, test_size=0.2, stratify=y, random_state=int(seed))
+    split = train_test_split(x, y, test_size=0.2, stratify=y, random_state=seed)
     x_train, x_unseen, y_train, y_unseen = split
     source = Path(folder, "source")
     source.mkdir(parents=True, exist_ok=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -78,6 +78,7 @@ class Component:
     log: Path
     environment: Mapping[str, str]
     process: subprocess.Popen[bytes] | None = None
+    asked: list[psutil.Process] = field(default_factory=list)  # to end
 
     def start(self) -> None:
         """Start it; its output goes to the end of its log."""
@@ -99,38 +100,31 @@ class Component:
                 f"Airflow's {self.name} ended with status {self.process.returncode}; {self.tail()}"
             )
 
-    def signal(self, number: signal.Signals) -> list[psutil.Process]:
-        """Send a signal to the component itself; return all that lives in its session."""
-        if self.process is None:
-            return []
-        members = session(self.process.pid)
-        if self.process.poll() is None:
-            self.process.send_signal(number)
-        return members
+    def ask_to_end(self) -> None:
+        """Ask it to end, once: a second SIGTERM would make the scheduler hang."""
+        if self.process is not None and not self.asked:
+            self.asked = session(self.process.pid)
+            self.process.terminate()
 
     def end(self, grace: float) -> None:
         """Ask it to end, insist after ``grace`` seconds, and return when nothing of it lives."""
-        if self.process is None:
-            return
-        members = self.signal(signal.SIGTERM)
-        psutil.wait_procs(members, timeout=grace)
-        self.kill(members)
+        self.ask_to_end()
+        psutil.wait_procs(self.asked, timeout=grace)
+        self.kill()
 
-    def kill(self, members: list[psutil.Process] | None = None) -> None:
+    def kill(self) -> None:
         """End the component and its children at once, as a crash of its machine would."""
         if self.process is None:
             return
-        alive = set(members or ()) | set(session(self.process.pid))
+        alive = {*self.asked, *session(self.process.pid)}
         for process in alive:
-            try:
+            with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
-            except psutil.NoSuchProcess:
-                continue
         self.process.wait()
         _, left = psutil.wait_procs(alive, timeout=10)
         if left:
             raise AirflowError(f"Airflow's {self.name} left processes that do not die: {left}")
-        self.process = None
+        self.process, self.asked = None, []
 
     def tail(self, lines: int = 30) -> str:
         """Return the end of its log, for an error message."""
@@ -245,7 +239,7 @@ class AirflowStack:
         self.progress("Airflow: stopping")
         first, *others = self.components.values()
         for component in others:
-            component.signal(signal.SIGTERM)
+            component.ask_to_end()
         for component in (*others, first):
             component.end(grace)
 

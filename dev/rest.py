@@ -94,7 +94,7 @@ class Run:
         """Return the lines of the task's log so far, as the web page shows them."""
         path = f"/taskInstances/{task_id}/logs/{try_number}"
         content = self._call("GET", path, full_content=True)["content"]
-        return [line if isinstance(line, str) else line["event"] for line in content]
+        return [text for line in content for text in _lines(line)]
 
     def xcom(self, task_id: str, key: str = "return_value") -> Any:
         """Return a value that the task has left."""
@@ -151,6 +151,15 @@ class Run:
     def story(self, task_id: str) -> str:
         """Return the end of the task's log, for an error message."""
         return "\n".join(f"    {line}" for line in self.log(task_id)[-30:])
+
+
+def _lines(line: str | dict[str, Any]) -> Iterator[str]:
+    if isinstance(line, str):
+        yield line
+        return
+    yield line["event"]
+    for error in line.get("error_detail") or ():
+        yield f"{error['exc_type']}: {error['exc_value']}"
 
 
 def until(timeout: float, failure: str, pause: float = 0.5) -> Iterator[None]:
