@@ -1891,12 +1891,12 @@ class Watch:
         *lines, self._received = self._received.split(b"\n")
         for line in lines:
             self._heard = time.monotonic()
-            self._obey(line.split())
+            self._obey(line)
         return True
 
-    def _obey(self, words: List[bytes]) -> None:
-        if words[:1] == [b"ack"]:
-            write_whole(self.node.at("acknowledged"), words[1])
+    def _obey(self, line: bytes) -> None:
+        if re.fullmatch(rb"ack \d+", line):
+            write_whole(self.node.at("acknowledged"), line[4:])
         self._tell(b'{"verb":"renew"}\n')
 
     def _tell(self, message: bytes) -> None:

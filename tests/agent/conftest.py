@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class NewJob(Protocol):
     """Make a job that is gone when the test has ended."""
 
-    def __call__(self, host: Host | None = None) -> Job:
+    def __call__(self, on: Host | None = None) -> Job:
         """Make it on a host, else on the test's own."""
         ...
 
@@ -30,8 +30,8 @@ def host(tmp_path: Path) -> Host:
 def new_job(host: Host) -> Iterator[NewJob]:
     jobs: list[Job] = []
 
-    def make(where: Host | None = None) -> Job:
-        jobs.append(Job(where or host))
+    def make(on: Host | None = None) -> Job:
+        jobs.append(Job(on or host))
         return jobs[-1]
 
     yield make

@@ -72,7 +72,7 @@ class Host:
     prefix: tuple[str, ...] = ()
     profile: str = ""
 
-    def open(self, verb: str, **fields: object) -> tuple[subprocess.Popen[bytes], str]:
+    def open(self, verb: str, **fields: Any) -> tuple[subprocess.Popen[bytes], str]:
         """Start a call, and return it with its marker."""
         marker = secrets.token_hex(8)
         call = subprocess.Popen(
@@ -86,11 +86,11 @@ class Host:
         call.stdin.flush()
         return call, marker
 
-    def call(self, verb: str, data: bytes = b"", **fields: object) -> Json:
+    def call(self, verb: str, *, data: bytes = b"", **fields: Any) -> Json:
         """Return the answer to a request."""
-        return self.stream(verb, data, **fields)[0]
+        return self.stream(verb, data=data, **fields)[0]
 
-    def stream(self, verb: str, data: bytes = b"", **fields: object) -> tuple[Json, bytes]:
+    def stream(self, verb: str, *, data: bytes = b"", **fields: Any) -> tuple[Json, bytes]:
         """Return the answer to a request and the bytes behind it."""
         call, marker = self.open(verb, **fields)
         assert call.stdin
@@ -107,7 +107,7 @@ class Host:
 class Watcher:
     """An attached client."""
 
-    def __init__(self, job: Job, **fields: object) -> None:
+    def __init__(self, job: Job, **fields: Any) -> None:
         self.call, marker = job.host.open("attach", **job.key, **fields)
         assert self.call.stdin
         assert self.call.stdout
@@ -145,22 +145,22 @@ class Job:
         self.path = host.root / "jobs" / self.key["job"] / "1" / "0"
         self.mark = f"{self.key['job']}/1/0"
 
-    def call(self, verb: str, **fields: object) -> Json:
+    def call(self, verb: str, **fields: Any) -> Json:
         """Return the answer to a request about this job."""
         return self.host.call(verb, **self.key, **fields)
 
-    def prepare(self, **fields: object) -> Json:
+    def prepare(self, **fields: Any) -> Json:
         """Prepare the node, with short times."""
         usual = {"slots": [], "grace_period": 5, "orphan_timeout": None, "owner": "me"}
         return self.call("prepare", **{**usual, **fields})
 
-    def start(self, *programs: str, **fields: object) -> Json:
+    def start(self, *programs: str, **fields: Any) -> Json:
         """Start one rank for each Python program."""
         processes = [self.rank(rank, program) for rank, program in enumerate(programs)]
         usual = {"processes": processes, "ranks": list(range(len(programs)))}
         return self.call("start", **{**usual, **fields})
 
-    def run(self, *programs: str, **fields: object) -> list[Json]:
+    def run(self, *programs: str, **fields: Any) -> list[Json]:
         """Prepare and start, and return the whole journal."""
         prepared = self.prepare(**fields)
         assert prepared["ok"], prepared

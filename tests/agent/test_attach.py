@@ -1,0 +1,147 @@
+"""A journal is read to its last byte, over as many connections as it takes."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import time
+from itertools import count, islice
+
+import pytest
+
+from tests.agent.host import Job, Watcher, texts, until
+
+CHATTY = """
+    import time
+    for n in range(2000):
+        print("line", n)
+        if n % 100 == 0:
+            time.sleep(0.05)
+"""
+
+
+def test_nothing_is_lost_or_doubled_over_many_cut_connections(job: Job) -> None:
+    job.prepare()
+    job.start(CHATTY)
+    offset, seen = 0, []
+    for patience in count(1):
+        watcher = Watcher(job, offset=offset)
+        seen += list(islice(watcher.lines(), random.randint(1, 80 * patience)))
+        offset = watcher.offset
+        watcher.cut()
+        if seen[-1]["k"] == "ended":
+            break
+    assert texts(seen) == [f"line {n}" for n in range(2000)]
+    assert [json.dumps(each) for each in seen] == [json.dumps(each) for each in job.journal()]
+
+
+def test_the_next_watcher_goes_on_where_the_last_one_acknowledged(job: Job) -> None:
+    job.prepare()
+    job.start(CHATTY)
+    first = Watcher(job)
+    head = list(islice(first.lines(), 50))
+    acknowledged = first.offset
+    first.say(f"ack {acknowledged}")
+    until((job.path / "acknowledged").exists)
+    list(islice(first.lines(), 70))
+    first.cut()
+    second = Watcher(job)
+    assert second.answer["offset"] == acknowledged
+    assert texts(head + list(second.lines())) == [f"line {n}" for n in range(2000)]
+    second.cut()
+
+
+def test_a_watcher_gets_signs_of_life_from_a_silent_job(job: Job) -> None:
+    """B23."""
+    job.prepare()
+    job.start("import time; time.sleep(600)")
+    watcher = Watcher(job, offset=0)
+    lines = (json.loads(line) for line in watcher.stdout)
+    assert next(each for each in lines if each["k"] == "alive") == {"k": "alive"}
+    watcher.cut()
+
+
+def test_watching_renews_the_lease(job: Job) -> None:
+    job.prepare(orphan_timeout=1)
+    job.start("import time; time.sleep(600)")
+    watcher = Watcher(job, offset=0)
+    until_then = time.monotonic() + 2.5
+    while time.monotonic() < until_then:
+        watcher.say("renew")
+        time.sleep(0.2)
+    assert not job.events("ending")
+    watcher.cut()
+    assert job.journal()[-1]["reason"] == "orphaned"
+
+
+def test_the_end_of_stdin_ends_the_attach_and_not_the_job(job: Job) -> None:
+    job.prepare()
+    job.start("import time; time.sleep(600)")
+    watcher = Watcher(job)
+    watcher.stdin.close()
+    assert watcher.call.wait(30) == 0
+    watcher.stdout.close()
+    assert not job.events("ending")
+
+
+def test_a_watcher_that_does_not_read_does_not_stop_the_job(job: Job) -> None:
+    job.prepare()
+    watcher = Watcher(job, offset=0)
+    os.kill(watcher.call.pid, signal.SIGSTOP)
+    job.start("for n in range(200_000): print('a line that nobody reads', n)")
+    assert job.journal()[-1]["state"] == "success"
+    watcher.cut()
+
+
+def test_attaching_makes_a_watcher_the_owner(job: Job) -> None:
+    job.prepare(owner="first")
+    job.start("import time; time.sleep(600)")
+    watcher = Watcher(job, owner="second")
+    assert job.call("stop", reason="x", owner="first", wait=0)["state"] == "not_owner"
+    assert job.call("stop", reason="x", owner="second", wait=30)["state"] == "ended"
+    watcher.cut()
+
+
+def test_an_offset_beyond_a_journal_that_lost_its_end_is_corrected(job: Job) -> None:
+    job.run("print('hello')")
+    size = (job.path / "journal.jsonl").stat().st_size
+    watcher = Watcher(job, offset=10 * size)
+    assert (watcher.answer["offset"], watcher.answer["size"]) == (size, size)
+    watcher.cut()
+
+
+def test_a_job_that_was_never_here_cannot_be_attached_to(job: Job) -> None:
+    answer = job.call("attach", offset=0, owner="me")
+    assert answer["error"]["kind"] == "unknown"
+
+
+def test_half_a_line_that_a_killed_agent_left_is_not_shown(job: Job) -> None:
+    job.prepare()
+    job.start("import time; time.sleep(600)")
+    until(lambda: job.events("started"))
+    for agent in job.agents():
+        os.kill(agent, signal.SIGSTOP)
+    with (job.path / "journal.jsonl").open("ab") as journal:
+        journal.write(b'{"t":1,"k":"log","r":0,"m":"half')
+    for agent in reversed(job.agents()):
+        os.kill(agent, signal.SIGKILL)
+    journal_seen = job.journal()
+    assert [each["k"] for each in journal_seen] == [
+        "prepared",
+        "started",
+        "ending",
+        "exit",
+        "ended",
+    ]
+
+
+@pytest.mark.parametrize("line", ["", "ack", "ack soon", "hello"])
+def test_a_line_that_means_nothing_does_no_harm(job: Job, line: str) -> None:
+    job.prepare()
+    watcher = Watcher(job)
+    watcher.say(line)
+    job.start("print('on')")
+    assert list(watcher.lines())[-1]["k"] == "ended"
+    watcher.cut()

@@ -1,0 +1,93 @@
+"""Requests and answers, whatever surrounds them."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from distributed_training.agent import COMMAND, request, source
+from tests.agent.host import Host, Job
+
+PYTHONS = sorted(Path.home().glob(".pyenv/versions/3.*/bin/python3"))
+FIT = [path for path in PYTHONS if int(path.parts[-3].split(".")[1]) >= 8]
+OLD = [path for path in PYTHONS if path not in FIT]
+
+
+def names(path: Path) -> str:
+    return path.parts[-3]
+
+
+def test_the_agent_is_written_in_the_python_of_the_oldest_hosts() -> None:
+    ast.parse(source(), feature_version=(3, 8))
+
+
+@pytest.mark.parametrize("python", [*FIT, Path(sys.executable)], ids=names)
+def test_the_agent_runs_a_job_on_every_python_found(job: Job, python: Path) -> None:
+    job.host.env["PATH"] = f"{python.parent}:{os.environ['PATH']}"
+    journal = job.run("print('hello')", slots=["cpu-0"])
+    assert journal[-1]["state"] == "success"
+    assert job.call("status")["state"] == "ended"
+
+
+@pytest.mark.parametrize("python", OLD, ids=names)
+def test_a_python_that_is_too_old_says_so(python: Path) -> None:
+    env = {"PATH": f"{python.parent}:{os.environ['PATH']}"}
+    command = ["/bin/sh", "-c", COMMAND]
+    done = subprocess.run(command, input=request("offer", "m"), capture_output=True, env=env)
+    assert b"3.8 or newer is needed" in done.stderr
+    assert done.returncode == 1
+
+
+def test_what_a_login_script_prints_is_passed_over(host: Host) -> None:
+    """B18."""
+    host.profile = "echo welcome; printf 'no newline'; echo oops >&2; "
+    assert host.call("offer")["ok"]
+
+
+def test_an_unknown_verb_is_answered_with_the_known_ones(host: Host) -> None:
+    error = host.call("dance")["error"]
+    assert error["kind"] == "unknown_verb"
+    assert "prepare" in error["message"]
+
+
+@pytest.mark.parametrize(
+    "line", ['{"marker":"abc", oops', '[{"marker":"abc"}]', '{"marker":"abc"}']
+)
+def test_a_malformed_request_is_answered(line: str) -> None:
+    program = b"%d\n%b%b\n" % (len(source()), source(), line.encode())
+    done = subprocess.run(
+        ["/bin/sh", "-c", COMMAND], input=program, capture_output=True, check=True
+    )
+    assert done.stdout.startswith(b'\nabc\n{"ok":false,')
+
+
+@pytest.mark.parametrize("name", ["../evil", "a/b", "", ".", "..", "a b"])
+def test_a_job_cannot_be_named_out_of_its_folder(host: Host, name: str) -> None:
+    answer = host.call("status", job=name, attempt=1, node=0)
+    assert answer["error"]["kind"] == "bad_request"
+
+
+def test_a_request_that_lacks_something_is_refused(host: Host) -> None:
+    assert host.call("prepare", job="x")["error"]["message"] == "the request lacks attempt, node"
+
+
+def test_a_fault_of_the_agent_is_answered_with_its_traceback(host: Host) -> None:
+    error = host.call("put_source")["error"]
+    assert error["kind"] == "internal"
+    assert "Traceback" in error["message"]
+
+
+def test_a_root_may_be_given_from_home(host: Host, tmp_path: Path) -> None:
+    host.env["HOME"] = str(tmp_path)
+    host.root = Path("~/here")
+    assert host.call("offer")["root"] == str(tmp_path / "here")
+
+
+def test_a_root_whose_path_is_too_long_for_a_socket_is_fine(tmp_path: Path) -> None:
+    job = Job(Host(root=tmp_path / ("long" * 30) / "root", locks=tmp_path / "locks"))
+    assert job.run("print('hello')")[-1]["state"] == "success"

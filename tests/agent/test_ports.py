@@ -1,0 +1,97 @@
+"""A port belongs to the job from its lease to the rank that binds it."""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.agent.host import Job, texts, until
+
+if TYPE_CHECKING:
+    from tests.agent.conftest import NewJob
+
+FAMILIES = [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET, ""), (socket.AF_INET6, "::1")]
+
+
+def free_port(job: Job) -> int:
+    port: int = job.host.call("offer")["ports"][0]
+    return port
+
+
+def test_ports_are_offered_outside_the_range_of_outgoing_connections(job: Job) -> None:
+    with open("/proc/sys/net/ipv4/ip_local_port_range") as file:
+        low, high = map(int, file.read().split())
+    ports = job.host.call("offer")["ports"]
+    assert len(set(ports)) == 16
+    assert not any(low <= port <= high or port < 1024 for port in ports)
+
+
+@pytest.mark.parametrize("family,address", FAMILIES, ids=["loopback", "any", "ipv6"])
+def test_a_port_in_use_is_refused_with_its_process(
+    job: Job, family: socket.AddressFamily, address: str
+) -> None:
+    """B41."""
+    port = free_port(job)
+    with socket.socket(family) as listener:
+        listener.bind((address, port))
+        listener.listen()
+        error = job.prepare(port=port)["error"]
+    assert (error["kind"], error["port"], error["pid"]) == ("port_taken", port, os.getpid())
+    assert error["user"]
+    assert "pytest" in error["command"]
+    assert str(os.getpid()) in error["message"]
+    assert not job.path.exists()
+
+
+def test_a_port_of_another_job_is_refused_with_that_job(job: Job, new_job: NewJob) -> None:
+    """B41."""
+    port = free_port(job)
+    job.prepare(port=port)
+    error = new_job().prepare(port=port)["error"]
+    assert error["kind"] == "port_taken"
+    assert error["pid"] == job.agents()[0]
+
+
+def test_a_port_is_listened_on_until_the_rank_binds_it(job: Job) -> None:
+    port = free_port(job)
+    job.prepare(port=port)
+    for family, address in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
+        with socket.socket(family) as probe:
+            probe.connect((address, port))
+    job.start(
+        f"""
+        import socket
+        listener = socket.create_server(("", {port}))
+        print("bound", listener.getsockname()[1])
+        """
+    )
+    assert texts(job.journal()) == [f"bound {port}"]
+
+
+def test_a_leased_port_stays_locked_while_the_ranks_run(job: Job, new_job: NewJob) -> None:
+    port = free_port(job)
+    job.prepare(port=port)
+    job.start("import time; time.sleep(600)")
+    error = new_job().prepare(port=port)["error"]
+    assert (error["kind"], job.key["job"] in error["message"]) == ("port_taken", True)
+
+
+def test_another_node_reaches_the_head(job: Job, new_job: NewJob) -> None:
+    """B39."""
+    port = free_port(job)
+    other = new_job()
+    waiting, _ = other.host.open("prepare", **other.key, slots=[], reach=["127.0.0.1", port])
+    until((other.path / "state.json").exists)
+    job.prepare(port=port)
+    assert b'"ok":true' in waiting.communicate()[0]
+
+
+def test_a_head_that_cannot_be_reached_is_named(job: Job) -> None:
+    """B39."""
+    error = job.prepare(reach=["256.256.256.256", 29500])["error"]
+    assert error["kind"] == "preflight"
+    assert error["problems"][0]["what"] == "cannot reach the head at 256.256.256.256 port 29500"
+    assert "address=" in error["problems"][0]["do"]
