@@ -110,7 +110,7 @@ def _object_entries(entries: Iterable[object], source: str) -> Iterable[Entry]:
 def _object_entry(entry: object, where: str) -> Entry:
     if not isinstance(entry, _Pairs) and not hasattr(entry, "items"):
         kind = type(entry).__name__
-        raise PlanError(f"{where}: a host is an object or a line of text, not a {kind}")
+        raise PlanError(f"{where}: a host is an object or a line of text, not {kind}")
     pairs = list(entry if isinstance(entry, _Pairs) else entry.items())
     # The name goes into the message whatever the key is called, so that the entry is found.
     label = next((value for key, value in pairs if key in _NAMES and value), None)
@@ -131,10 +131,11 @@ USER = r"""(?!-)[^\s"'#,=:\[\]\x00-\x1f\x7f]+"""
 def host_values(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return the checked values of an entry; ``ValueError`` says what is wrong with one."""
     values: dict[str, Any] = {}
+    unknown = [key for key, _ in pairs if key.replace("-", "_") not in _READERS]
+    if unknown:
+        raise ValueError(_unknown_key(min(unknown, key=lambda key: not _is_secret(key))))
     for written, value in pairs:
         key = written.replace("-", "_")
-        if key not in _READERS:
-            raise ValueError(_unknown_key(written))
         if key in values:
             raise ValueError(f"{key} is given twice")
         if value is None:
@@ -146,8 +147,12 @@ def host_values(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return values
 
 
+def _is_secret(key: str) -> bool:
+    return bool(_SECRET.match(f"{key}=x"))
+
+
 def _unknown_key(key: str) -> str:
-    if _SECRET.match(f"{key}=x"):
+    if _is_secret(key):
         return (
             f"{key!r} is not part of a host; the connection holds passwords and keys, "
             "for all hosts alike"
