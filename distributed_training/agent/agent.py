@@ -177,8 +177,9 @@ def nvidia_smi(query: str) -> List[List[str]]:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=20)
     except (OSError, subprocess.TimeoutExpired):
         return []
-    rows = done.stdout.decode("utf-8", "replace").splitlines() if done.returncode == 0 else []
-    return [[cell.strip() for cell in row.split(",")] for row in rows if row.strip()]
+    lines = done.stdout.decode("utf-8", "replace").splitlines() if done.returncode == 0 else []
+    rows = [[cell.strip() for cell in line.split(",")] for line in lines]
+    return [row for row in rows if len(row) > query.count(",")]  # else a remark, not a row
 
 
 def gpus() -> List[Json]:
@@ -1090,17 +1091,25 @@ class Preflight:
         self.env.update(own_variables(node))
 
     def problems(self) -> List[Json]:
-        """Return everything that does not hold, all at once."""
-        found = self._run((self.source, self.reach, self.occupied))
-        if self.request.get("setup"):
-            # What the setup would have made cannot be missed if it never ran or failed.
-            found = found or self._run((self.setup,))
-            if found:
-                return found
-        found += self._run((self.python,))
-        return found + [
-            each for each in map(self.file, self.request.get("check_files") or ()) if each
-        ]
+        """Return everything that does not hold, all at once.
+
+        The head is reached for only if nothing else is wrong: where it fails, its own findings
+        must not be the only ones that are told.
+        """
+        found = self._run((self.source, self.occupied))
+        setup = self.request.get("setup")
+        if not setup:
+            found += self.program()
+        found = found or self._run((self.reach,))
+        if found or not setup:
+            return found
+        # What the setup would have made cannot be missed if it never ran or failed.
+        return self._run((self.setup,)) or self.program()
+
+    def program(self) -> List[Json]:
+        """Look for what the ranks are to run."""
+        files = map(self.file, self.request.get("check_files") or ())
+        return self._run((self.python,)) + [each for each in files if each]
 
     @staticmethod
     def _run(checks: Sequence[Check]) -> List[Json]:
@@ -1146,7 +1155,7 @@ class Preflight:
         """Look for processes of nobody's job on the wanted GPUs."""
         wanted = {name[4:] for name in self.request.get("slots") or () if name.startswith("gpu-")}
         rows = nvidia_smi("--query-compute-apps=gpu_uuid,pid") if wanted else []
-        strangers = sorted(int(pid) for uuid, pid in rows if uuid in wanted and pid.isdigit())
+        strangers = sorted(int(pid) for uuid, pid, *_ in rows if uuid in wanted and pid.isdigit())
         if not strangers:
             return None
         told = ", ".join(f"{pid} of {process_user(pid)} ({command_of(pid)})" for pid in strangers)
@@ -1272,7 +1281,7 @@ class Gang:
             log = self.node.at("logs", f"{name}.log")
             try:
                 pid = spawn(argv, env, self.node.at("work"), log, keep)
-            except (OSError, TypeError, ValueError) as error:
+            except (OSError, IndexError, TypeError, ValueError) as error:
                 raise exec_failed(name, argv, error) from error
             set_oom_score(str(pid), 0)
             self.started[pid] = Started(name, rank, pid)
@@ -1391,7 +1400,8 @@ def numbered(ranks: Set[int]) -> str:
 def exec_failed(name: str, argv: Sequence[str], error: Exception) -> Refusal:
     """Return the refusal for a program that cannot be executed."""
     why = getattr(error, "strerror", None) or str(error)
-    message = f"{name}: cannot execute {argv[0] if argv else '(nothing)'}: {why}"
+    do = "give its path on this host, executable and on a file system that allows programs"
+    message = f"{name}: cannot execute {argv[0] if argv else '(nothing)'}: {why}; {do}"
     return Refusal("exec_failed", message, name=name)
 
 
@@ -1661,7 +1671,7 @@ class Supervisor:
         self.logs.finish()
         survivors = self.ending.survivors if self.ending else []
         self.journal.add("ended", state=self.state, reason=self.reason, survivors=survivors)
-        until = time.monotonic() + JOURNAL_TIMEOUT
+        until = time.monotonic() + (0 if self.refusal else JOURNAL_TIMEOUT)
         while self.journal.flush() and self.journal.backlog and time.monotonic() < until:
             time.sleep(0.5)
         self.desk.poke()
@@ -1684,7 +1694,7 @@ class Supervisor:
             getattr(self, f"on_{message['verb']}")(client, message)
         except Refusal as refusal:
             client.reply(refusal.reply)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
             client.reply(Refusal("bad_request", f"{message['verb']}: {error!r}").reply)
 
     def on_prepare(self, client: Client, message: Json) -> None:
