@@ -2317,8 +2317,7 @@ class Wrapper:
     """A rank below torchrun or mpirun: gives it its own log and records its exit."""
 
     def __init__(self, program: Sequence[str]) -> None:
-        local = os.environ.get("LOCAL_RANK", "")
-        self.program = [word.replace("={local_rank}", f"={local}") for word in program]
+        self.program = list(program)
         self.folder = os.environ["DT_NODE_DIR"]
         ranks = [os.environ[name] for name in RANK_VARIABLES if os.environ.get(name)]
         if not ranks:
@@ -2410,10 +2409,13 @@ def serve() -> None:
 
 def main() -> None:
     """Serve a request, or stand between a launcher and its rank."""
-    if sys.argv[1:3] == ["rank", "--"]:
-        wrapper = Wrapper(sys.argv[3:])
-        wrapper.finish(wrapper.run())
-    serve()
+    if sys.argv[1:2] != ["rank"]:
+        return serve()
+    options, program = sys.argv[2:], sys.argv[sys.argv.index("--") + 1 :]
+    if options[0].startswith("--local-rank-at="):  # of the program's words: it ends in our number
+        program[int(options[0].partition("=")[2])] += os.environ.get("LOCAL_RANK", "")
+    wrapper = Wrapper(program)
+    return wrapper.finish(wrapper.run())
 
 
 if __name__ == "__main__":

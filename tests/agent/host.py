@@ -142,8 +142,12 @@ class Job:
     def __init__(self, host: Host) -> None:
         self.host = host
         self.key: Json = {"job": f"job-{secrets.token_hex(4)}", "attempt": 1, "node": 0}
-        self.path = host.root / "jobs" / self.key["job"] / "1" / "0"
         self.mark = f"{self.key['job']}/1/0"
+
+    @property
+    def path(self) -> Path:
+        """The node's folder."""
+        return self.host.root / "jobs" / self.mark
 
     def call(self, verb: str, **fields: Any) -> Json:
         """Return the answer to a request about this job."""
@@ -203,7 +207,7 @@ class Job:
         """Leave nothing behind."""
         with suppress(OSError, ValueError):
             for pid in self.agents():
-                if alive(pid) and self.key["job"] in str(self.path):
+                if alive(pid):
                     os.kill(pid, signal.SIGKILL)
         for pid in marked(self.mark):
             with suppress(ProcessLookupError):

@@ -34,13 +34,13 @@ def test_the_agent_runs_a_job_on_every_python_found(job: Job, python: Path) -> N
     assert job.call("status")["state"] == "ended"
 
 
-@pytest.mark.parametrize("python", OLD, ids=names)
-def test_a_python_that_is_too_old_says_so(python: Path) -> None:
-    env = {"PATH": f"{python.parent}:{os.environ['PATH']}"}
-    command = ["/bin/sh", "-c", COMMAND]
-    done = subprocess.run(command, input=request("offer", "m"), capture_output=True, env=env)
-    assert b"3.8 or newer is needed" in done.stderr
-    assert done.returncode == 1
+def test_a_python_that_is_too_old_says_so() -> None:
+    for python in OLD:
+        env = {"PATH": f"{python.parent}:{os.environ['PATH']}"}
+        command = ["/bin/sh", "-c", COMMAND]
+        done = subprocess.run(command, input=request("offer", "m"), capture_output=True, env=env)
+        assert b"3.8 or newer is needed" in done.stderr
+        assert done.returncode == 1
 
 
 def test_what_a_login_script_prints_is_passed_over(host: Host) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,14 +23,13 @@ def free_port(job: Job) -> int:
 
 
 def test_ports_are_offered_outside_the_range_of_outgoing_connections(job: Job) -> None:
-    with open("/proc/sys/net/ipv4/ip_local_port_range") as file:
-        low, high = map(int, file.read().split())
+    low, high = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
     ports = job.host.call("offer")["ports"]
     assert len(set(ports)) == 16
     assert not any(low <= port <= high or port < 1024 for port in ports)
 
 
-@pytest.mark.parametrize("family,address", FAMILIES, ids=["loopback", "any", "ipv6"])
+@pytest.mark.parametrize(("family", "address"), FAMILIES, ids=["loopback", "any", "ipv6"])
 def test_a_port_in_use_is_refused_with_its_process(
     job: Job, family: socket.AddressFamily, address: str
 ) -> None:
