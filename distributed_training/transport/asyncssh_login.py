@@ -21,7 +21,7 @@ from distributed_training.transport.login import (
     Login,
 )
 from distributed_training.transport.paramiko_login import preferred
-from distributed_training.transport.sockets import blamed, reach_async
+from distributed_training.transport.sockets import reach_async
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -53,17 +53,17 @@ def _prepared(user: str) -> str | None:
 
 async def connect(login: Login) -> asyncssh.SSHClientConnection:
     """Return a connection; Refusal tells why there is none."""
-    connection = await reach_async(login)
+    line = await reach_async(login)
     client = _Client(login)
     options = _options(login)
     try:
-        return await asyncssh.connect(sock=connection, client_factory=lambda: client, **options)
+        return await asyncssh.connect(sock=line.socket, client_factory=lambda: client, **options)
     except (asyncssh.Error, OSError) as error:
-        connection.close()
+        line.socket.close()
         why = client.refused or refusal(error, anything_shown=client.keys_shown)
-        raise await asyncio.to_thread(blamed, why, connection) from error
+        raise await asyncio.to_thread(line.blamed, why) from error
     except BaseException:
-        connection.close()
+        line.socket.close()
         raise
 
 

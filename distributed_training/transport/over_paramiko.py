@@ -79,7 +79,7 @@ class ParamikoTransport(SshTransport[paramiko.SSHClient]):
         opened = ParamikoChannel(channel, self._submit, self._lost)
         try:
             await self._submit(channel.exec_command, command)
-        except paramiko.SSHException as error:
+        except (paramiko.SSHException, OSError, EOFError) as error:
             if self._alive(connection):
                 raise self._unreachable(f"it refuses to run commands: {error}") from error
             raise self._lost() from error
@@ -236,7 +236,10 @@ def _open_session(client: paramiko.SSHClient) -> paramiko.Channel | None:
         return transport.open_session(timeout=OPEN_TIMEOUT)
     except paramiko.ChannelException as error:
         raise ChannelRefused(error.text) from error
-    except (paramiko.SSHException, OSError, EOFError):
+    except (paramiko.SSHException, OSError, EOFError) as error:
+        # Of several refusals at once, paramiko keeps one; the others come out without a reason.
+        if transport.is_active() and "Timeout" not in str(error):
+            raise ChannelRefused(str(error)) from error
         # A server that does not even answer within OPEN_TIMEOUT is as good as gone.
         transport.close()
         return None

@@ -17,7 +17,7 @@ from distributed_training.transport.login import (
     NOTHING_TO_SHOW,
     Login,
 )
-from distributed_training.transport.sockets import blamed, reach
+from distributed_training.transport.sockets import reach
 
 if TYPE_CHECKING:
     import asyncssh
@@ -39,19 +39,19 @@ KEY_TYPES = {
 
 def connect(login: Login) -> paramiko.SSHClient:
     """Return a connection; Refusal tells why there is none."""
-    connection = reach(login)
+    line = reach(login)
     client = paramiko.SSHClient()
     client.set_log_channel(LOG)
     client.set_missing_host_key_policy(_Policy(login.host_keys))
     try:
-        client.connect(sock=connection, **_options(login))
+        client.connect(sock=line.socket, **_options(login))
     except (paramiko.SSHException, OSError, EOFError) as error:
         client.close()
-        connection.close()
-        raise blamed(refusal(error), connection) from error
+        line.socket.close()
+        raise line.blamed(refusal(error)) from error
     except BaseException:
         client.close()
-        connection.close()
+        line.socket.close()
         raise
     if transport := client.get_transport():
         transport.set_keepalive(login.keepalive)

@@ -30,22 +30,42 @@ SILENT = Refusal(
 )
 
 
-def reach(login: Login) -> socket.socket:
-    """Return a socket on which an SSH server has spoken; Refusal tells why there is none."""
+class Line:
+    """A socket on which a server has spoken.
+
+    :param greeting: what it said first, still to be read from the socket
+    """
+
+    def __init__(self, connection: socket.socket, greeting: bytes) -> None:
+        self.socket = connection
+        self.greeting = greeting
+
+    def blamed(self, refusal: Refusal) -> Refusal:
+        """Return why a library found no SSH server here, as exactly as can be told."""
+        if refusal.patience is Patience.NONE:
+            return refusal
+        if not self.greeting.startswith(b"SSH-") and b"MaxStartups" not in self.greeting:
+            words = self.greeting.decode("utf-8", "replace").strip()
+            return Refusal(f"it greets with {words!r}, as no SSH server does", "check the port")
+        return _blamed(refusal, self.socket)
+
+
+def reach(login: Login) -> Line:
+    """Return a line to a server that speaks; Refusal tells why there is none."""
     connection = ProxySocket(login.proxy) if login.proxy else _dial(login)
     connection.settimeout(login.timeout)
     try:
-        return _greeted(connection)
+        return Line(connection, _greeting(connection))
     except TimeoutError:
         connection.close()
-        raise blamed(SILENT, connection) from None
+        raise _blamed(SILENT, connection) from None
     except Refusal as refusal:
         connection.close()
-        raise blamed(refusal, connection) from refusal
+        raise _blamed(refusal, connection) from refusal
 
 
-async def reach_async(login: Login) -> socket.socket:
-    """Return a socket on which an SSH server has spoken; Refusal tells why there is none."""
+async def reach_async(login: Login) -> Line:
+    """Return a line to a server that speaks; Refusal tells why there is none."""
     if login.proxy:
         connection: socket.socket = await asyncio.to_thread(ProxySocket, login.proxy)
     else:
@@ -54,11 +74,11 @@ async def reach_async(login: Login) -> socket.socket:
     try:
         async with asyncio.timeout(login.timeout):
             await _readable(connection)
-        return _greeted(connection)
+        return Line(connection, _greeting(connection))
     except (TimeoutError, Refusal) as error:
         connection.close()
         why = error if isinstance(error, Refusal) else SILENT
-        raise await asyncio.to_thread(blamed, why, connection) from error
+        raise await asyncio.to_thread(_blamed, why, connection) from error
     except BaseException:
         connection.close()
         raise
@@ -74,18 +94,19 @@ async def _readable(connection: socket.socket) -> None:
         loop.remove_reader(connection)
 
 
-def _greeted(connection: socket.socket) -> socket.socket:
-    """Return the connection once the server, which speaks first, has said something.
+def _greeting(connection: socket.socket) -> bytes:
+    """Return the first words of the server, which speaks before the client does.
 
-    An sshd that is too busy hangs up without a word; the libraries would not tell that from
-    other errors.
+    An sshd that is too busy hangs up without one; the libraries would not tell that from other
+    errors.
     """
     try:
-        if not connection.recv(1, socket.MSG_PEEK):
-            raise dropped("it said nothing")
+        words = connection.recv(200, socket.MSG_PEEK)
     except ConnectionError as error:
         raise dropped(error.strerror or str(error)) from error
-    return connection
+    if not words:
+        raise dropped("it said nothing")
+    return words
 
 
 def _dial(login: Login) -> socket.socket:
@@ -189,9 +210,9 @@ class ProxySocket(socket.socket):
         )
 
 
-def blamed(refusal: Refusal, connection: socket.socket) -> Refusal:
+def _blamed(refusal: Refusal, connection: socket.socket) -> Refusal:
     """Return whose fault it is that no server spoke: the proxy command's, if there is one."""
-    if isinstance(connection, ProxySocket) and refusal.patience is not Patience.NONE:
+    if isinstance(connection, ProxySocket):
         return connection.refusal(refusal)
     return refusal
 

@@ -1,0 +1,45 @@
+"""Each way to run a command, and hosts whose sshd a test may set up as it likes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import pytest
+
+from tests.ways import LIBRARIES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.fleet import Fleet
+    from tests.fleet.host import Host
+
+
+class SetUp(Protocol):
+    """Restart a host's sshd with options, until the test ends."""
+
+    def __call__(self, host: Host, **options: str) -> None:
+        """Set options of a host, by their names in sshd_config."""
+        ...
+
+
+@pytest.fixture(params=LIBRARIES)
+def library(request: pytest.FixtureRequest) -> str:
+    """The SSH library in use; what holds for one holds for the other."""
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def sshd(fleet: Fleet) -> Iterator[SetUp]:
+    """Restart an sshd with options, and take them back."""
+    changed: list[tuple[Host, dict[str, str]]] = []
+
+    def set_up(host: Host, **options: str) -> None:
+        before = {name: host.own.options.get(name, "") for name in options}
+        changed.append((host, before))
+        host.restart_sshd(**options)
+
+    yield set_up
+    for host, before in reversed(changed):
+        host.restart_sshd(**before)
