@@ -45,5 +45,7 @@ class TorchrunLauncher(Launcher):
 
     def _rank_command(self, plan: Plan, node: Node) -> tuple[str, ...]:
         option = plan.spec.local_rank_argument
-        program = program_argv(plan.spec, f"{option}={{local_rank}}" if option else None)
-        return ("python3", f"{node.folder}/agent.py", "rank", "--", *program)
+        program = program_argv(plan.spec, f"{option}=" if option else None)
+        # The rank command completes that word, since only it knows the rank's number.
+        place = (f"--local-rank-at={program.index(f'{option}=')}",) if option else ()
+        return ("python3", f"{node.folder}/agent.py", "rank", *place, "--", *program)

@@ -32,7 +32,7 @@ def launch(job: Job, program: str, *, ranks: int = 2, status: str = "own", **env
     """Start a launcher with ranks below it."""
     prepared = job.prepare()
     wrapper = ["python3", "-I", f"{prepared['dir']}/agent.py", "rank", "--local-rank-at=3", "--"]
-    rank = [sys.executable, "-c", program, "--local_rank=", "{local_rank}"]
+    rank = [sys.executable, "-c", program, "--local_rank="]
     launcher = job.rank(0, LAUNCHER, **env)
     launcher["argv"] += [status, str(ranks), *wrapper, *rank]
     launcher |= {"name": "launcher", "rank": None}

@@ -49,6 +49,13 @@ def test_torchrun_gets_the_addresses_of_the_plan_and_our_rank_command():
     assert words[-4:] == ("rank", "--", "python3", "train.py")
 
 
+def test_below_torchrun_the_rank_command_completes_the_local_rank():
+    words = argv(launcher="torchrun", local_rank_argument="--local_rank")
+    assert words[-6:] == (
+        "rank", "--local-rank-at=2", "--", "python3", "train.py", "--local_rank=",
+    )  # fmt: skip
+
+
 def test_an_unknown_launcher_is_refused_with_those_that_there_are():
     with pytest.raises(PlanError, match="launcher='slurm' is none of process, torchrun"):
         argv(launcher="slurm")
