@@ -96,7 +96,7 @@ class _Given:
         self.extra_dejson = dict(settings.extras)
         # Read by us, in more forms than paramiko knows, and once for both libraries.
         self.extra_dejson.pop("private_key", None)
-        if str(settings.extras.get("known_hosts")).lower() == "none":
+        if _checks_nothing(settings):
             self.extra_dejson["no_host_key_check"] = True
         if host.host_key:
             self.extra_dejson |= {"host_key": host.host_key, "no_host_key_check": False}
@@ -130,12 +130,16 @@ def _host_keys(parsed: SSHHook, settings: Settings, host: Host, port: int) -> Ho
         return HostKeys((pinned,), source=f"host_key of {source}")
     if parsed.allow_host_key_change:
         return HostKeys(None)
-    known_hosts = settings.extras.get("known_hosts")
-    unchecked = str(known_hosts).lower() == "none"
-    known = known_keys(None if unchecked else known_hosts, parsed.remote_host, port)
+    known_hosts = None if _checks_nothing(settings) else settings.extras.get("known_hosts")
+    known = known_keys(known_hosts, parsed.remote_host, port)
     if parsed.no_host_key_check and not known.trusted:
         return replace(known, trusted=None)
     return known
+
+
+def _checks_nothing(settings: Settings) -> bool:
+    """Tell whether known_hosts is the word "none", as SSHHookAsync has it."""
+    return str(settings.extras.get("known_hosts", "")).strip().lower() == "none"
 
 
 def settings_of(connection: Any, extras: dict[str, Any]) -> Settings:

@@ -10,6 +10,7 @@ from tests.ways import LIBRARIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tests.fleet import Fleet
     from tests.fleet.host import Host
@@ -36,10 +37,20 @@ def sshd(fleet: Fleet) -> Iterator[SetUp]:
     changed: list[tuple[Host, dict[str, str]]] = []
 
     def set_up(host: Host, **options: str) -> None:
-        before = {name: host.own.options.get(name, "") for name in options}
+        usual = {**host.own.options, "Port": str(host.port)}
+        before = {name: usual.get(name, "") for name in options}
         changed.append((host, before))
         host.restart_sshd(**options)
 
     yield set_up
     for host, before in reversed(changed):
         host.restart_sshd(**before)
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home without keys, agent or known hosts, as a worker in a container has it."""
+    (tmp_path / ".ssh").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    return tmp_path
