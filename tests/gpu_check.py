@@ -65,7 +65,7 @@ class Check:
         print(f"{'ok    ' if holds else 'FAILED'} {what}: {seen}", flush=True)
 
 
-async def main(check: Check, root: str) -> None:
+async def main(check: Check, root: str, script: Path) -> None:
     """Run the checks."""
     agent = HostAgent(LocalTransport(Host("localhost", address="127.0.0.1")), root)
     (offer,) = await offers([agent])
@@ -73,8 +73,6 @@ async def main(check: Check, root: str) -> None:
     check("the agent sees the GPUs", [gpu["uuid"] for gpu in offer.gpus] == uuids, offer.gpus)
     used_before = nvidia_smi("--query-gpu=memory.used")[0]
 
-    script = Path(root, "step.py")
-    script.write_text(STEP)
     spec = JobSpec(
         "gpu-check", Program("script", str(script)), nproc_per_node=1, python=sys.executable
     )
@@ -103,6 +101,8 @@ async def main(check: Check, root: str) -> None:
 if __name__ == "__main__":
     checked = Check()
     with tempfile.TemporaryDirectory() as folder:
-        asyncio.run(main(checked, folder))
+        step = Path(folder, "step.py")
+        step.write_text(STEP)
+        asyncio.run(main(checked, folder, step))
     print(f"{checked.failed} checks failed")
     sys.exit(checked.failed)

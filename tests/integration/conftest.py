@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class JobsOn(Protocol):
     """Run jobs on a fleet."""
 
-    def __call__(self, fleet: Fleet, **hosts: object) -> Jobs:
+    def __call__(self, fleet: Fleet, **hosts: Any) -> Jobs:
         """Return what runs jobs there; ``hosts`` are settings of all hosts, as ``slots=2``."""
         ...
 
@@ -27,7 +27,7 @@ class JobsOn(Protocol):
 def jobs_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> JobsOn:
     """Run jobs on any fleet, through a connection in the environment."""
 
-    def jobs(fleet: Fleet, **hosts: object) -> Jobs:
+    def jobs(fleet: Fleet, **hosts: Any) -> Jobs:
         connection = fleet.connection_json(**({"slots": 2} | hosts))
         monkeypatch.setenv("AIRFLOW_CONN_GPU_FLEET_DEFAULT", connection)
         return Jobs(FleetHook(), tmp_path)

@@ -6,6 +6,7 @@ import asyncio
 import json
 import secrets
 import time
+from typing import Any
 
 import pytest
 from airflow.sdk.serde import deserialize, serialize
@@ -34,7 +35,8 @@ def watcher(ref, deadline=None):
     """Return a trigger as the triggerer makes it: from what was stored."""
     path, fields = JobTrigger("gpu_fleet_default", ref.to_dict(), deadline).serialize()
     assert path == "distributed_training.triggers.job.JobTrigger"
-    return JobTrigger(**deserialize(json.loads(json.dumps(serialize(fields)))))
+    stored: Any = deserialize(json.loads(json.dumps(serialize(fields))))
+    return JobTrigger(**stored)
 
 
 async def event_of(trigger):
@@ -104,7 +106,7 @@ def test_a_kill_is_carried_out_although_airflow_cuts_it(jobs, watched):
         return ref, again
 
     ref, outcome = asyncio.run(story())
-    assert "a user ended the task" in outcome.error.message
+    assert "a user ended the task" in str(outcome.error)
     assert not with_environment(f"DT_JOB_ID={ref.job_id}")
 
 

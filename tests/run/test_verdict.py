@@ -36,13 +36,20 @@ def judged(*exits, states=("failed", "failed"), stopped=None, reasons=("", "")):
     return verdict(REF, nodes, stopped)
 
 
+def cause(*exits, **fields):
+    """Return why the job failed, which it has."""
+    error = judged(*exits, **fields)
+    assert error is not None
+    return error
+
+
 def test_all_nodes_that_succeeded_are_a_success():
     assert judged(exited(0, 0), exited(3, 0), states=("success", "success")) is None
 
 
 def test_the_first_failure_wins_over_ranks_that_it_pulled_down():
     """Cases B31, B32."""
-    error = judged(exited(0, 1, t=9.0), exited(3, 7, t=5.0, tail=["boom"]), exited(2, 0))
+    error = cause(exited(0, 1, t=9.0), exited(3, 7, t=5.0, tail=["boom"]), exited(2, 0))
     assert isinstance(error, RankFailed)
     assert (error.host, error.rank, error.exit_code) == ("gpu2", 3, 7)
     assert error.message.startswith("rank 3 on gpu2 exited with status 7 after 41.2 s")
@@ -51,54 +58,54 @@ def test_the_first_failure_wins_over_ranks_that_it_pulled_down():
 
 
 def test_a_rank_is_the_cause_rather_than_the_launcher_that_ended_with_it():
-    error = judged(exited(None, 1, t=1.0), exited(2, 3, t=2.0))
+    error = cause(exited(None, 1, t=1.0), exited(2, 3, t=2.0))
     assert error.rank == 2
 
 
 def test_a_rank_that_we_ended_is_no_cause():
-    error = judged(exited(0, signal="SIGTERM", t=1.0, by_us=True), exited(3, 7, t=5.0))
+    error = cause(exited(0, signal="SIGTERM", t=1.0, by_us=True), exited(3, 7, t=5.0))
     assert error.rank == 3
 
 
 @pytest.mark.parametrize("signal", ["SIGSEGV", "SIGABRT", "SIGKILL"])
 def test_a_signal_is_named(signal):
-    error = judged(exited(1, signal=signal))
+    error = cause(exited(1, signal=signal))
     assert error.signal == signal
     assert f"rank 1 on gpu1 was ended by {signal}" in error.message
 
 
 def test_an_oom_kill_has_a_class_of_its_own():
-    assert isinstance(judged(exited(1, signal="SIGKILL", oom=True)), OutOfMemory)
+    assert isinstance(cause(exited(1, signal="SIGKILL", oom=True)), OutOfMemory)
 
 
 def test_a_host_that_is_lost_or_was_never_heard_of_again_is_named():
-    assert judged(states=("success", None)).host == "gpu2"
-    error = judged(states=("lost", "stopped"), reasons=("agent lost", ""))
+    assert cause(states=("success", None)).host == "gpu2"
+    error = cause(states=("lost", "stopped"), reasons=("agent lost", ""))
     assert isinstance(error, NodeLost)
     assert "gpu1" in error.message
 
 
 def test_a_launcher_that_ended_well_without_all_ranks_is_a_failure():
-    error = judged(exited(None, 0), states=("failed", "success"), reasons=("rank 1 never ran", ""))
+    error = cause(exited(None, 0), states=("failed", "success"), reasons=("rank 1 never ran", ""))
     assert isinstance(error, RankFailed)
     assert "rank 1 never ran" in error.message
 
 
 def test_what_ended_the_job_from_outside_is_the_cause():
-    assert isinstance(judged(states=("stopped", "stopped"), stopped=TIMED_OUT), JobTimeout)
-    error = judged(states=("stopped", "stopped"), reasons=("stopped: a user", "stopped: a user"))
+    assert isinstance(cause(states=("stopped", "stopped"), stopped=TIMED_OUT), JobTimeout)
+    error = cause(states=("stopped", "stopped"), reasons=("stopped: a user", "stopped: a user"))
     assert isinstance(error, JobCancelled)
 
 
 def test_a_port_that_was_taken_meanwhile_is_recognised():
     """Case B41."""
     tail = ["RuntimeError: ... EADDRINUSE: address already in use"]
-    assert is_port_taken(judged(exited(0, 1, tail=tail)))
-    assert not is_port_taken(judged(exited(0, 1, tail=["ValueError: lr"])))
+    assert is_port_taken(cause(exited(0, 1, tail=tail)))
+    assert not is_port_taken(cause(exited(0, 1, tail=["ValueError: lr"])))
 
 
 def test_errors_survive_the_way_to_the_worker_with_class_and_fields():
-    error = judged(exited(3, 7, tail=["boom"]))
+    error = cause(exited(3, 7, tail=["boom"]))
     again = TrainingError.from_dict(error.to_dict())
     assert type(again) is RankFailed
     assert again.to_dict() == error.to_dict()
