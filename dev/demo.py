@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
 import sys
@@ -25,6 +26,7 @@ KINDS = {
     "namespaces": "network namespaces of this machine, each with an sshd and an address of its own",
     "loopback": "sshd processes on loopback, which share this machine",
 }
+PROGRESS = re.compile(r"\[rank \d+ \S+\] (rank|epoch) ")  # what the example's script says
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -109,14 +111,15 @@ def _demo(screen: Screen, outcome: Outcome, folder: Path) -> None:
         cleanup.callback(_ignore_signals)
         stack.start()
         run = stack.api.trigger("train_digits", {"folder": str(folder)})
+        user, password = stack.login
         screen.say(f"run: {stack.url}/dags/{run.dag_id}/runs/{run.run_id}")
+        screen.say(f"run: the web page lets {user} in with password {password}")
         outcome.state = _follow(run, screen)
         outcome.seconds = screen.seconds()
         _report(run, outcome)
-        user, password = stack.login
-        print(f"  web page  {stack.url}  user {user}, password {password}")
         if _terminal():
-            print("\nThe web page stays up until you press Ctrl-C.", flush=True)
+            print(f"\nThe web page {stack.url} stays up until you press Ctrl-C.")
+            print(f"User {user}, password {password}.", flush=True)
             signal.pause()
 
 
@@ -141,7 +144,7 @@ def _follow(run: Run, screen: Screen) -> str:
                 screen.once(f"{task}: {task_state}")
         if tasks.get("train"):
             for line in run.log("train"):
-                if line.startswith("[rank "):
+                if PROGRESS.match(line):
                     screen.once(f"    {line}")
         if state in ENDED:
             return state

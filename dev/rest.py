@@ -138,10 +138,13 @@ class Run:
                 )
         raise AssertionError("until() raises at its end")
 
-    def wait_for_line(self, task_id: str, text: str, timeout: float = 120) -> str:
+    def wait_for_line(
+        self, task_id: str, text: str, *, try_number: int = 1, timeout: float = 120
+    ) -> str:
         """Return the first line of the task's log that holds this text, once it is there."""
         for _ in until(timeout, f"no line of {task_id} of {self.run_id} said {text!r}"):
-            for line in self.log(task_id) if self.tasks().get(task_id) else ():
+            started = self.task(task_id)["try_number"] >= try_number
+            for line in self.log(task_id, try_number) if started else ():
                 if text in line:
                     return line
             if self.state() in ENDED:

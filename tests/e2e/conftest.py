@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dev.airflow import AirflowStack
-from dev.rest import ENDED, Run
+from dev.rest import ENDED, Run, until
 from dev.setup import hosts_python
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tests.fleet import Fleet
 
 ROOT = Path(__file__).parents[2]
+GRACE_PERIOD = 3  # seconds, of the DAGs that are for tests only
 
 
 @pytest.fixture(scope="session")
@@ -33,7 +34,21 @@ def airflow(fleet: Fleet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 @pytest.fixture
-def trigger(airflow: AirflowStack) -> Iterator[Callable[..., Run]]:
+def wait_until_idle(fleet: Fleet) -> Callable[[], None]:
+    """Return when no program of the ranks' user is left on any host, as seen from outside."""
+
+    def wait() -> None:
+        for _ in until(GRACE_PERIOD + 10, "programs of an ended task live on"):
+            if not any(p.user == host.user for host in fleet.hosts for p in host.processes()):
+                return
+
+    return wait
+
+
+@pytest.fixture
+def trigger(
+    airflow: AirflowStack, wait_until_idle: Callable[[], None]
+) -> Iterator[Callable[..., Run]]:
     """Start runs of a DAG by its parameters; what still runs after the test is ended."""
     runs = []
 
@@ -45,3 +60,4 @@ def trigger(airflow: AirflowStack) -> Iterator[Callable[..., Run]]:
     for run in runs:
         if run.state() not in ENDED:
             run.fail()
+    wait_until_idle()

@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dev.rest import until
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -17,41 +15,57 @@ if TYPE_CHECKING:
     Trigger = Callable[..., Run]
 
 
+# The worker watches ten seconds, then the triggerer does.
+SEEN_BY = {"running": "[rank 3 gpu2] second 1", "deferred": "[rank 3 gpu2] second 15"}
+
+
 @pytest.mark.parametrize(
     ("state", "mark"), [("running", "failed"), ("deferred", "failed"), ("deferred", "success")]
 )
 def test_marking_a_task_leaves_no_rank_on_the_hosts(
-    trigger: Trigger, fleet: Fleet, state: str, mark: str
+    trigger: Trigger, fleet: Fleet, wait_until_idle: Callable[[], None], state: str, mark: str
 ) -> None:
     run = trigger("waiting_ranks")
-    run.wait_for_line("wait", "[rank 3 gpu2] waits")
-    run.wait_for_task("wait", state)
+    run.wait_for_line("wait", SEEN_BY[state])
+    assert run.tasks()["wait"] == state
     assert len(ranks(fleet)) == 4
     run.mark("wait", mark)
-    wait_until_gone(fleet)
+    wait_until_idle()
     assert run.wait() == mark
 
 
-def test_a_failing_rank_ends_all_and_its_verdict_is_the_last_word(
+def test_clearing_a_deferred_task_starts_it_anew_after_its_ranks_are_gone(
     trigger: Trigger, fleet: Fleet
+) -> None:
+    run = trigger("waiting_ranks")
+    run.wait_for_line("wait", SEEN_BY["deferred"])
+    before = ranks(fleet)
+    run.clear("wait")
+    run.wait_for_line("wait", SEEN_BY["running"], try_number=2)
+    assert len(ranks(fleet)) == 4
+    assert ranks(fleet).keys().isdisjoint(before)
+
+
+def test_a_failing_rank_ends_all_and_its_verdict_is_the_last_word(
+    trigger: Trigger, wait_until_idle: Callable[[], None]
 ) -> None:
     run = trigger("waiting_ranks", failing_rank=3)
     assert run.wait() == "failed"
-    wait_until_gone(fleet)
-    log = "\n".join(run.log("wait"))
-    verdict = log[log.rindex("rank 3 on gpu2") :]
-    assert "1" in verdict.splitlines()[0]
-    assert "Traceback (most recent call last)" in verdict
-    assert "ValueError: no digit is like this one" in verdict
+    wait_until_idle()
+    log = run.log("wait")
+    start = max(n for n, line in enumerate(log) if line.startswith("rank 3 on gpu2 exited with"))
+    verdict = log[start:]
+    assert "exited with status 1 after" in verdict[0]
+    assert "  Traceback (most recent call last):" in verdict
+    assert "  ValueError: no digit is like this one" in verdict
+    assert not any(line.startswith("[rank ") for line in verdict)
 
 
-def wait_until_gone(fleet: Fleet, grace_period: float = 3) -> None:
-    for _ in until(grace_period + 10, "ranks of an ended task live on"):
-        if not ranks(fleet):
-            return
-
-
-def ranks(fleet: Fleet) -> list[str]:
-    """Return the commands of all ranks, as they are seen from outside of the hosts."""
-    processes = [process for host in fleet.hosts for process in host.processes()]
-    return [process.command for process in processes if "wait.py" in process.command]
+def ranks(fleet: Fleet) -> dict[tuple[str, int], str]:
+    """Return the commands of all ranks by host and pid, as seen from outside of the hosts."""
+    return {
+        (host.name, process.pid): process.command
+        for host in fleet.hosts
+        for process in host.processes()
+        if "wait.py" in process.command
+    }
