@@ -7,6 +7,7 @@ run: `pip install airflow-provider-distributed-training[examples]`.
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import shutil
@@ -64,7 +65,7 @@ def train_digits() -> None:
 
 
 @task
-def prepare(folder: str, seed: int) -> str:
+def prepare(folder: str, seed: Any) -> str:
     """Split the digits; return the folder that goes to the hosts: the script and its data."""
     import numpy as np
     from sklearn.datasets import load_digits
@@ -83,12 +84,11 @@ def prepare(folder: str, seed: int) -> str:
 
 
 @task
-def evaluate(trained: dict[str, Any], folder: str) -> float:
+def evaluate(trained: Any, folder: str) -> float:
     """Return the share of unseen digits that the model which came back gets right."""
     import numpy as np
 
-    with ObjectStoragePath(trained["outputs"][MODEL]).open("rb") as file:
-        model = dict(np.load(file))
+    model = np.load(io.BytesIO(ObjectStoragePath(trained["outputs"][MODEL]).read_bytes()))
     unseen = np.load(Path(folder, "unseen.npz"))
     hidden = np.maximum(unseen["x"] @ model["0.weight"].T + model["0.bias"], 0)
     guesses = (hidden @ model["2.weight"].T + model["2.bias"]).argmax(axis=1)
@@ -96,7 +96,7 @@ def evaluate(trained: dict[str, Any], folder: str) -> float:
 
 
 @task
-def report(trained: dict[str, Any], accuracy: float) -> dict[str, Any]:
+def report(trained: Any, accuracy: Any) -> dict[str, Any]:
     """Log what a reader of the run wants to know, and return it."""
     summary = {
         "hosts": trained["hosts"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import quote
 
 import httpx
@@ -100,8 +100,8 @@ class Run:
         """Return a value that the task has left."""
         return self._call("GET", f"/taskInstances/{task_id}/xcomEntries/{key}")["value"]
 
-    def mark(self, task_id: str, state: Literal["success", "failed", "skipped"]) -> None:
-        """Mark the task, as the buttons of the web page do."""
+    def mark(self, task_id: str, state: str) -> None:
+        """Mark the task success, failed or skipped, as the buttons of the web page do."""
         self._call("PATCH", f"/taskInstances/{task_id}", {"new_state": state})
 
     def fail(self) -> None:
