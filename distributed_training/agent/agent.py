@@ -116,10 +116,14 @@ def read_json(path: str) -> Json:
 def write_whole(path: str, data: bytes) -> None:
     """Write a file that a reader sees whole or not at all."""
     draft = f"{path}.{os.getpid()}"
-    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with open(fd, "wb") as file:
-        file.write(data)
-    os.replace(draft, path)
+    try:
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            file.write(data)
+        os.replace(draft, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(draft)
+        raise
 
 
 def write_json(path: str, record: Json) -> None:
@@ -237,8 +241,6 @@ def route(peer: str, holders: Dict[str, str]) -> Json:
 
 def lock_path(name: str) -> str:
     """Return the file of a lock in the folder that all users of the host share."""
-    with contextlib.suppress(FileExistsError), umask(0):
-        os.mkdir(LOCK_FOLDER, 0o1777)
     return os.path.join(LOCK_FOLDER, name.replace("/", "_") + ".lock")
 
 
@@ -264,6 +266,8 @@ class Lock:
     def take(cls, name: str, holder: Json) -> Optional[Lock]:
         """Take a lock, or return None if someone holds it."""
         path = lock_path(name)
+        with contextlib.suppress(FileExistsError), umask(0):
+            os.mkdir(LOCK_FOLDER, 0o1777)
         for _ in range(LOCK_TRIES):
             fd = open_lock(path)
             try:
@@ -280,8 +284,9 @@ class Lock:
     def _held(cls, name: str, fd: int, holder: Json) -> Lock:
         high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, INHERITED_FD)
         os.close(fd)
-        os.ftruncate(high, 0)
-        os.pwrite(high, encode(holder).encode(), 0)
+        with contextlib.suppress(OSError):  # on a full disk nobody learns who holds it
+            os.ftruncate(high, 0)
+            os.pwrite(high, encode(holder).encode("utf-8", "replace"), 0)
         return cls(name, high)
 
     @staticmethod
@@ -333,12 +338,8 @@ def busy_slots() -> Dict[str, Json]:
 
 def listen(port: int) -> socket.socket:
     """Listen on a port of every address of the host."""
-    family = socket.AF_INET6 if socket.has_ipv6 else socket.AF_INET
-    try:
-        listener = socket.socket(family, socket.SOCK_STREAM)
-    except OSError:  # the kernel was started without IPv6
-        family = socket.AF_INET
-        listener = socket.socket(family, socket.SOCK_STREAM)
+    family = socket.AF_INET6 if os.path.exists("/proc/net/if_inet6") else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if family == socket.AF_INET6:
         listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
@@ -488,7 +489,7 @@ class Members:
     def find(self) -> List[Process]:
         """Return the members that have not ended."""
         table = process_table()
-        roots = {each.pid for each in self.agents if table.get(each.pid, each).start == each.start}
+        roots = {each.pid for each in self.agents if each.alive()}
         members = self._descendants(table, roots)
         for pid in table.keys() - members - roots - {os.getpid()}:
             if bears(pid, self.mark):
@@ -725,12 +726,13 @@ class Journal:
         if rest:
             os.ftruncate(self.fd, size - rest)
 
-    def add_unless_ended(self, kind: str, **fields: object) -> bool:
-        """Write an event, unless someone has written the end, and tell whether it was written."""
+    def add_unless_ended(self, *records: Tuple[str, Json]) -> bool:
+        """Write events, unless someone has written the end, and tell whether they were written."""
         with self._alone():
             if last_record(self.fd).get("k") == "ended":
                 return False
-            self.add(kind, **fields)
+            for kind, fields in records:
+                self.add(kind, **fields)
             self._write()
         return True
 
@@ -793,6 +795,7 @@ class LineBuffer:
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._partial = ""
+        self._shown = False
         self._fed = 0.0
         self._progress = 0.0
 
@@ -804,12 +807,15 @@ class LineBuffer:
     def _feed(self, text: str, now: float) -> List[str]:
         complete = (self._partial + text).split("\n")
         self._partial = complete.pop()
+        if complete and self._shown:
+            self._shown = False
+            if not complete[0].rstrip("\r"):  # only the end of what was shown
+                del complete[0]
         lines = [piece for line in complete for piece in pieces(clean(line))]
         if "\r" in self._partial:
             lines += self._progress_state(now)
-        while len(self._partial) > LINE_LIMIT:
-            lines.append(self._cut())
-        return lines
+        *whole, self._partial = pieces(self._partial)
+        return lines + [clean(piece) for piece in whole]
 
     def _progress_state(self, now: float) -> List[str]:
         head = self._partial.rstrip("\r").rpartition("\r")[0]
@@ -818,12 +824,6 @@ class LineBuffer:
             return []
         self._progress = now
         return pieces(clean(head))
-
-    def _cut(self) -> str:
-        escape = self._partial.rfind("\x1b", LINE_LIMIT - 64, LINE_LIMIT)
-        at = escape if escape > 0 else LINE_LIMIT
-        head, self._partial = self._partial[:at], self._partial[at:]
-        return clean(head)
 
     def idle(self, now: float) -> List[str]:
         """Return a line that waits for its end, once nothing came for a while."""
@@ -835,15 +835,19 @@ class LineBuffer:
         return lines + (self._show() if self._partial else [])
 
     def _show(self) -> List[str]:
-        line, self._partial = clean(self._partial), ""
-        return pieces(line) if line else []
+        line, self._partial, self._shown = clean(self._partial), "", True
+        return [line] if line else []
 
 
 def pieces(line: str) -> List[str]:
-    """Return a line cut to pieces that a journal can bear."""
-    if len(line) <= LINE_LIMIT:
-        return [line]
-    return [line[at : at + LINE_LIMIT] for at in range(0, len(line), LINE_LIMIT)]
+    """Return a line cut to pieces that a journal can bear, but not inside a colour."""
+    found = []
+    while len(line) > LINE_LIMIT:
+        escape = line.rfind("\x1b", LINE_LIMIT - 64, LINE_LIMIT)
+        at = escape if escape > 0 else LINE_LIMIT
+        found.append(line[:at])
+        line = line[at:]
+    return [*found, line]
 
 
 def last_lines(path: str) -> List[str]:
@@ -965,10 +969,6 @@ class Node:
         """Return the path of the journal."""
         return self.at("journal.jsonl")
 
-    def known(self) -> bool:
-        """Tell whether the node has ever been prepared here."""
-        return os.path.exists(self.journal)
-
     def create(self) -> bool:
         """Make the node's folders, or return False if it has them."""
         with umask(0o077):
@@ -982,11 +982,10 @@ class Node:
         return True
 
     def remove(self) -> None:
-        """Remove the node's folder, out of sight first, since a new one may be made at once."""
-        trash = f"{self.path}.{os.getpid()}.removed"
+        """Remove the node's folder; first what would tell a new prepare that the job has ended."""
         with contextlib.suppress(OSError):
-            os.rename(self.path, trash)
-        remove_tree(trash)
+            os.unlink(self.journal)
+        remove_tree(self.path)
 
     def state(self) -> Json:
         """Return what the supervisor noted when it began."""
@@ -1050,10 +1049,6 @@ class Node:
     def over(self) -> bool:
         """Tell whether the job has ended; one that was refused leaves nothing."""
         return self.ended() is not None or not os.path.isdir(self.path)
-
-    def owner(self) -> str:
-        """Return the token of whoever watches the job."""
-        return read_text(self.at("owner"))
 
 
 def root_of(request: Json) -> str:
@@ -1430,7 +1425,10 @@ class Client:
         if not data:
             return None
         *lines, self._received = (self._received + data).split(b"\n")
-        return [json.loads(line) for line in lines]
+        try:
+            return [json.loads(line) for line in lines]
+        except ValueError:
+            return None
 
     def reply(self, record: Json) -> None:
         """Answer."""
@@ -1508,6 +1506,8 @@ class Supervisor:
         self.node = node
         self.request = request
         self.watchdog = os.getppid()
+        agents = map(Process.find, (os.getpid(), self.watchdog))
+        self.agents = [process for process in agents if process]
         self.wakeups = Wakeups()
         self.desk = Desk(server)
         self.journal = Journal(node.journal)
@@ -1544,14 +1544,13 @@ class Supervisor:
 
     def begin(self) -> None:
         """Note who tends the node, take what it needs and let the preflight run."""
-        agents = [Process.find(pid) for pid in (os.getpid(), self.watchdog)]
         noted = ("label", "slots", "port", "stop_signal", "grace_period")
         write_json(
             self.node.at("state.json"),
             {
                 **self.node.key,
                 **{name: self.request.get(name) for name in noted},
-                "agents": [process.key for process in agents if process],
+                "agents": [process.key for process in self.agents],
                 "boot_id": boot_id(),
                 "hostname": socket.gethostname(),
                 "since": time.time(),
@@ -1559,7 +1558,8 @@ class Supervisor:
         )
         write_whole(self.node.at("owner"), str(self.request.get("owner") or "").encode())
         self.reserve()
-        self.logs.add("setup", "setup")
+        if self.request.get("setup"):
+            self.logs.add("setup", "setup")
         self.check()
 
     def reserve(self) -> None:
@@ -1618,7 +1618,7 @@ class Supervisor:
         self.gang.by_us = self.ending is not None
         if self.logs.follow():
             self.active = time.monotonic()
-            over = False
+            over = over and bool(self.ending and self.ending.survivors)  # they may write for ever
         if self.journal.flush():
             self.desk.poke()
         if time.monotonic() - self.refreshed > REFRESH_EVERY:
@@ -1659,9 +1659,8 @@ class Supervisor:
             return
         self.reason, self.state, self.active = reason, state, time.monotonic()
         self.journal.add("ending", reason=reason, signal=self.stop_signal)
-        agents = [Process.find(pid) for pid in (os.getpid(), self.watchdog)]
         self.ending = Ending(
-            Members(self.node.mark, [process for process in agents if process]),
+            Members(self.node.mark, self.agents),
             signal.Signals[self.stop_signal],
             self.grace if grace is None else grace,
         )
@@ -1688,17 +1687,16 @@ class Supervisor:
 
     def answer(self, client: Client, message: Json) -> None:
         """Do what a client asks."""
-        if message["verb"] in ("prepare", "start", "watch", "renew"):
-            self.renewed = time.monotonic()
         try:
             getattr(self, f"on_{message['verb']}")(client, message)
         except Refusal as refusal:
             client.reply(refusal.reply)
         except (AttributeError, LookupError, TypeError, ValueError) as error:
-            client.reply(Refusal("bad_request", f"{message['verb']}: {error!r}").reply)
+            client.reply(Refusal("bad_request", f"cannot be understood: {error!r}").reply)
 
     def on_prepare(self, client: Client, message: Json) -> None:
         """Answer once it is known whether all is well."""
+        self.on_renew(client, message)
         if self.prepared:
             client.reply(self.preparation())
         else:
@@ -1732,6 +1730,7 @@ class Supervisor:
 
     def on_start(self, client: Client, message: Json) -> None:
         """Start the ranks."""
+        self.on_renew(client, message)
         if self.pids:
             client.reply({"ok": True, "pids": self.pids, "already": True})
             return
@@ -1763,9 +1762,11 @@ class Supervisor:
     def on_watch(self, client: Client, message: Json) -> None:
         """Tell a client from now on whenever the journal grows."""
         client.watches = True
+        self.on_renew(client, message)
 
     def on_renew(self, client: Client, message: Json) -> None:
-        """Renew the lease, as any message of a watcher does."""
+        """Renew the lease."""
+        self.renewed = time.monotonic()
 
 
 # ---------------------------------------------------------------------------------------------
@@ -1800,7 +1801,8 @@ def take_over(node: Node, why: str) -> None:
     state = node.state()
     journal = Journal(node.journal)
     stop_signal = state.get("stop_signal") or "SIGTERM"
-    if not journal.add_unless_ended("ending", reason="agent lost", signal=stop_signal):
+    ending_record = {"reason": "agent lost", "signal": stop_signal}
+    if not journal.add_unless_ended(("ending", ending_record)):
         return
     here = Process.find(os.getpid())
     members = Members(node.mark, [here] if here else [])
@@ -1810,11 +1812,11 @@ def take_over(node: Node, why: str) -> None:
         statuses.update(reaped())
         time.sleep(ACTIVE_POLL)
     statuses.update(reaped())
-    for event in unfinished(node):
-        journal.add("exit", **lost_exit(node, event, statuses.get(event["pid"])))
-    journal.flush()
-    reason = f"agent lost: {why}"
-    journal.add_unless_ended("ended", state="lost", reason=reason, survivors=ending.survivors)
+    exits = [lost_exit(node, event, statuses.get(event["pid"])) for event in unfinished(node)]
+    note = {"m": f"the last lines of the ranks may only be in {node.at('logs')}"}
+    end = {"state": "lost", "reason": f"agent lost: {why}", "survivors": ending.survivors}
+    # At once, since two calls that find the agents gone may both be here.
+    journal.add_unless_ended(*(("exit", each) for each in exits), ("note", note), ("ended", end))
 
 
 def unfinished(node: Node) -> List[Json]:
@@ -1844,7 +1846,7 @@ def lost_exit(node: Node, event: Json, status: Optional[int]) -> Json:
 
 def tend(node: Node) -> None:
     """Let a new process end what killed agents have left behind."""
-    if node.agents() or node.ended():  # in this order: the end is written before the agents go
+    if node.agents() or node.over():  # in this order: the end is written before the agents go
         return
     if node.state() or time.time() - os.stat(node.path).st_mtime > PREPARED_WAIT:
         why = "the host was restarted" if node.restarted() else "both its agents were killed"
@@ -1869,6 +1871,8 @@ class Watch:
         self._received = received
         self._heard = self._spoke = time.monotonic()
         self._tended = False
+        if self.link:
+            self.link.setblocking(False)
         for fd in (0, 1):
             os.set_blocking(fd, False)
         self._tell(b'{"verb":"watch"}\n')
@@ -1906,7 +1910,8 @@ class Watch:
 
     def _obey(self, line: bytes) -> None:
         if re.fullmatch(rb"ack \d+", line):
-            write_whole(self.node.at("acknowledged"), line[4:])
+            with contextlib.suppress(OSError):  # a full disk: the next watcher reads lines again
+                write_whole(self.node.at("acknowledged"), line[4:])
         self._tell(b'{"verb":"renew"}\n')
 
     def _tell(self, message: bytes) -> None:
@@ -2032,7 +2037,7 @@ def put_source(request: Json, call: Call) -> Json:
     try:
         with umask(0o077):
             os.makedirs(sources_of(root), exist_ok=True)
-        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
             while size > 0:
                 data = sys.stdin.buffer.read(min(size, 1 << 20))
                 if not data:
@@ -2054,6 +2059,8 @@ def put_source(request: Json, call: Call) -> Json:
 def prepare(request: Json, call: Call) -> Json:
     """Reserve a node and check that its ranks can start."""
     node = Node.of(request)
+    if (request.get("stop_signal") or "SIGTERM") not in signal.Signals.__members__:
+        raise Refusal("bad_request", f"stop_signal {request['stop_signal']!r} is no signal's name")
     until = time.monotonic() + PREPARED_WAIT
     while True:
         created = create(node, request)
@@ -2100,7 +2107,7 @@ def start(request: Json, call: Call) -> Json:
 def attach(request: Json, call: Call) -> None:
     """Send a journal from an offset, and follow it."""
     node = Node.of(request)
-    if not node.known():
+    if not os.path.exists(node.journal):
         raise Refusal("unknown", f"{node.mark} has never been prepared on this host")
     if request.get("owner"):
         write_whole(node.at("owner"), str(request["owner"]).encode())
@@ -2127,10 +2134,10 @@ def stop(request: Json, call: Call) -> Json:
     owner = request.get("owner")
     if not os.path.isdir(node.path):
         return {"ok": True, "state": "unknown", "survivors": 0}
-    if owner is not None and owner != node.owner():
+    if owner is not None and owner != read_text(node.at("owner")):
         return {"ok": True, "state": "not_owner", "survivors": len(survivors(node))}
     reason = str(request.get("reason") or "stopped")
-    if Journal(node.journal).add_unless_ended("cancel", reason=reason):
+    if Journal(node.journal).add_unless_ended(("cancel", {"reason": reason})):
         reply = node.ask({"verb": "stop", "reason": reason}, timeout=2)
         if reply is None:
             tend(node)
@@ -2195,7 +2202,7 @@ def nodes(root: str) -> Iterator[Node]:
     jobs = os.path.join(root, "jobs")
     for path in sorted(glob.glob(os.path.join(glob.escape(jobs), "*", "*", "*", ""))):
         job, attempt, node = os.path.relpath(path, jobs).split(os.sep)
-        if not node.endswith(".removed"):
+        with contextlib.suppress(Refusal):  # some folder that is not ours
             yield Node(root, job, attempt, node)
 
 
@@ -2283,8 +2290,9 @@ def gc(request: Json, call: Call) -> Json:
         if node.ended() and older(node.journal, request["keep_days"]):
             size += remove_tree(node.path)
             removed.append(node.mark)
-            with contextlib.suppress(OSError):
-                os.removedirs(os.path.dirname(node.path))
+            for parent in (os.path.dirname(node.path), os.path.dirname(os.path.dirname(node.path))):
+                with contextlib.suppress(OSError):
+                    os.rmdir(parent)
     with contextlib.suppress(FileNotFoundError):
         for entry in list(os.scandir(sources_of(root))):
             if older(entry.path, request["keep_sources_days"]):

@@ -91,3 +91,8 @@ def test_a_root_may_be_given_from_home(host: Host, tmp_path: Path) -> None:
 def test_a_root_whose_path_is_too_long_for_a_socket_is_fine(tmp_path: Path) -> None:
     job = Job(Host(root=tmp_path / ("long" * 30) / "root", locks=tmp_path / "locks"))
     assert job.run("print('hello')")[-1]["state"] == "success"
+
+
+def test_a_stop_signal_that_is_none_is_refused(job: Job) -> None:
+    error = job.prepare(stop_signal="SIGNOPE")["error"]
+    assert (error["kind"], "'SIGNOPE'" in error["message"]) == ("bad_request", True)

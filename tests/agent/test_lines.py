@@ -89,6 +89,12 @@ def test_a_line_that_waits_for_its_end_is_shown_after_a_while() -> None:
     assert buffer.feed(b" of it\n", 14.0) == [" of it"]
 
 
+def test_the_end_of_a_line_that_was_shown_is_no_line() -> None:
+    buffer = LineBuffer()
+    assert buffer.feed(b"asking... ", 10.0) + buffer.idle(12.0) == ["asking... "]
+    assert buffer.feed(b"\nanswer\n\n", 13.0) == ["answer", ""]
+
+
 def test_empty_lines_are_kept() -> None:
     assert lines(b"a\n\n\nb\n") == ["a", "", "", "b"]
 
