@@ -53,7 +53,11 @@ def train_digits() -> None:
         fleet_conn_id="{{ params.fleet_conn_id }}",
         source_dir=source,
         script="train.py",
-        arguments={name: f"{{{{ params.{name} }}}}" for name in ("epochs", "lr", "seed")},
+        arguments={
+            "epochs": "{{ params.epochs }}",
+            "lr": "{{ params.lr }}",
+            "seed": "{{ params.seed }}",
+        },
         nnodes="{{ params.nnodes }}",
         nproc_per_node="{{ params.nproc_per_node }}",
         hosts="{{ params.hosts }}",

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import socket
-import subprocess
 import sys
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
 import httpx
-import psutil  # type: ignore[import-untyped]
 
+from dev.programs import Program, ProgramFailed
 from dev.rest import AirflowError, Api, Progress, until
 
 if TYPE_CHECKING:
@@ -55,81 +53,10 @@ def free_port(preferred: int | None = None) -> int:
     raise AirflowError("no port of 127.0.0.1 is free; end programs that listen there")
 
 
-def session(leader: int) -> list[psutil.Process]:
-    """Return the processes of the session that ``leader`` began, and all that descend from it."""
-    members = set()
-    for process in psutil.process_iter():
-        try:
-            if os.getsid(process.pid) == leader:
-                members.add(process)
-            if process.pid == leader:
-                members.update(process.children(recursive=True))
-        except (OSError, psutil.NoSuchProcess):
-            continue  # it ended while we looked
-    return list(members)
-
-
-@dataclass(slots=True)
-class Component:
-    """One of Airflow's processes, a session of its own."""
-
-    name: str
-    command: list[str]
-    log: Path
-    environment: Mapping[str, str]
-    process: subprocess.Popen[bytes] | None = None
-    asked: list[psutil.Process] = field(default_factory=list)  # to end
-
-    def start(self) -> None:
-        """Start it; its output goes to the end of its log."""
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                self.command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=dict(self.environment),
-                cwd=self.log.parent,
-                start_new_session=True,
-            )
-
-    def check(self) -> None:
-        """Raise if it has ended."""
-        if self.process is not None and self.process.poll() is not None:
-            raise AirflowError(
-                f"Airflow's {self.name} ended with status {self.process.returncode}; {self.tail()}"
-            )
-
-    def ask_to_end(self) -> None:
-        """Ask it to end, once: a second SIGTERM would make the scheduler hang."""
-        if self.process is not None and not self.asked:
-            self.asked = session(self.process.pid)
-            self.process.terminate()
-
-    def end(self, grace: float) -> None:
-        """Ask it to end, insist after ``grace`` seconds, and return when nothing of it lives."""
-        self.ask_to_end()
-        psutil.wait_procs(self.asked, timeout=grace)
-        self.kill()
-
-    def kill(self) -> None:
-        """End the component and its children at once, as a crash of its machine would."""
-        if self.process is None:
-            return
-        alive = {*self.asked, *session(self.process.pid)}
-        for process in alive:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
-        self.process.wait()
-        _, left = psutil.wait_procs(alive, timeout=10)
-        if left:
-            raise AirflowError(f"Airflow's {self.name} left processes that do not die: {left}")
-        self.process, self.asked = None, []
-
-    def tail(self, lines: int = 30) -> str:
-        """Return the end of its log, for an error message."""
-        text = self.log.read_text(errors="replace").splitlines()[-lines:]
-        return "\n    ".join([f"{self.log} ends:", *text])
+def occupied(port: int) -> bool:
+    """Tell whether somebody listens at this port of the loopback address."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 @dataclass
@@ -172,12 +99,12 @@ class AirflowStack:
         return {**inherited, **home, **prefixed, **self.environment}
 
     @cached_property
-    def components(self) -> dict[str, Component]:
+    def components(self) -> dict[str, Program]:
         """Return Airflow's processes by name."""
         ports = {"api-server": [str(self.port)]}
         return {
-            name: Component(
-                name,
+            name: Program(
+                f"airflow {name}",
                 [sys.executable, "-m", "airflow", name, *arguments, *ports.get(name, ())],
                 self.home / f"{name}.log",
                 self.variables,
@@ -191,39 +118,47 @@ class AirflowStack:
         try:
             self.progress("Airflow: making its database")
             self._migrate()
-            self.progress("Airflow: starting " + ", ".join(self.components))
-            for component in self.components.values():
-                component.start()
-            self.wait_until_healthy()
+            try:
+                self._launch()
+            except ProgramFailed:
+                if not occupied(self.port):
+                    raise
+                self._move()
+                self._launch()
         except BaseException:
             self.stop()
             raise
         self.progress(f"Airflow: healthy, {self.url}")
 
+    def _move(self) -> None:
+        self.progress(f"Airflow: port {self.port} was taken meanwhile, using another one")
+        self.stop()
+        self.port = free_port()
+        del self.variables, self.components
+
+    def _launch(self) -> None:
+        self.progress("Airflow: starting " + ", ".join(self.components))
+        for program in self.components.values():
+            program.start()
+        self.wait_until_healthy()
+
     def _migrate(self) -> None:
+        command = [sys.executable, "-m", "airflow", "db", "migrate"]
         log = self.home / "migrate.log"
-        migration = Component(
-            "db migrate", [sys.executable, "-m", "airflow", "db", "migrate"], log, self.variables
-        )
-        migration.start()
-        assert migration.process is not None
-        try:
-            status = migration.process.wait()
-        finally:
-            migration.kill()
-        if status:
-            raise AirflowError(f"airflow db migrate ended with status {status}; {migration.tail()}")
+        Program("airflow db migrate", command, log, self.variables).run(timeout=120)
 
     def wait_until_healthy(self, timeout: float = 120) -> None:
         """Return when every component that was started reports itself healthy."""
         for _ in until(timeout, "Airflow did not become healthy"):
-            for component in self.components.values():
-                component.check()
+            for program in self.components.values():
+                program.check()
             if not self.unhealthy():
                 return
 
     def unhealthy(self) -> list[str]:
         """Return the names of running components that do not say that they are well."""
+        if not self.components["api-server"].listens(self.port):
+            return ["api-server"]
         try:
             health = httpx.get(f"{self.url}/api/v2/monitor/health", timeout=10).json()
         except (httpx.TransportError, json.JSONDecodeError):
@@ -238,10 +173,10 @@ class AirflowStack:
         """End everything, the API server last; return when nothing of it lives."""
         self.progress("Airflow: stopping")
         first, *others = self.components.values()
-        for component in others:
-            component.ask_to_end()
-        for component in (*others, first):
-            component.end(grace)
+        for program in others:
+            program.ask_to_end()
+        for program in (*others, first):
+            program.end(grace)
 
     def kill(self, name: str) -> None:
         """Kill one component and its children, as a crash would."""

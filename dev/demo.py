@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import shutil
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dev.airflow import AirflowStack, free_port
+from dev.programs import ProgramFailed
 from dev.rest import ENDED, AirflowError, Run, until
 from dev.setup import hosts_python
 from tests.fleet import Fleet
@@ -65,15 +67,18 @@ class Screen:
 
 def main() -> int:
     """Run the demo; return its exit status."""
+    parser = argparse.ArgumentParser(prog="python -m dev.demo", description=__doc__)
+    parser.add_argument("--fleet", choices=KINDS, help="what the hosts are made of")
+    kind = parser.parse_args().fleet
     for number in SIGNALS:
         signal.signal(number, _interrupt)
     screen, outcome = Screen(), Outcome()
     folder = Path(tempfile.mkdtemp(prefix="distributed-training-demo-"))
     try:
-        _demo(screen, outcome, folder)
+        _demo(screen, outcome, folder, kind)
     except KeyboardInterrupt as reason:
         screen.say(f"stopped by {reason}: hosts and Airflow are gone")
-    except (AirflowError, RuntimeError, OSError) as error:
+    except (AirflowError, ProgramFailed, RuntimeError, OSError) as error:
         screen.say(f"The demo failed: {error}\n\nAirflow's own logs are kept: {folder}/airflow")
     else:
         shutil.rmtree(folder / "airflow")
@@ -98,10 +103,10 @@ def _terminal() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
-def _demo(screen: Screen, outcome: Outcome, folder: Path) -> None:
+def _demo(screen: Screen, outcome: Outcome, folder: Path, kind: str | None) -> None:
     with ExitStack() as cleanup:
         screen.say(f"hosts: starting {HOSTS}")
-        fleet = cleanup.enter_context(Fleet.up(HOSTS))
+        fleet = cleanup.enter_context(Fleet.up(HOSTS, kind=kind))
         cleanup.callback(_ignore_signals)
         screen.say(f"hosts: {', '.join(host.name for host in fleet.hosts)} are {KINDS[fleet.kind]}")
         if fleet.why:
