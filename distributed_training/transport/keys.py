@@ -21,12 +21,14 @@ def private_key(text: str, passphrase: str | None, name: str) -> asyncssh.SSHKey
     """Return a private key; an error says what is wrong with ``name``, and nothing of the key."""
     try:
         return asyncssh.import_private_key(_restored(text), passphrase or None)
-    except asyncssh.KeyEncryptionError:
-        why = "the passphrase is wrong" if passphrase else "it is encrypted, and has no passphrase"
-        advice = "set private_key_passphrase"
-    except (asyncssh.KeyImportError, ValueError):
-        # A wrong passphrase can come out as this too.
-        why = "it cannot be read" + (" with that passphrase" if passphrase else "")
+    except ValueError as error:  # KeyImportError and KeyEncryptionError are of this kind
+        reason = str(error)
+    if "Passphrase must be" in reason:
+        why, advice = "it is encrypted, and no passphrase is given", "set private_key_passphrase"
+    elif "passphrase" in reason or "decrypt" in reason:
+        why, advice = "the passphrase is wrong", "correct private_key_passphrase"
+    else:
+        why = "it cannot be read"
         advice = (
             "it must be an RSA, ECDSA or Ed25519 key in OpenSSH or PEM form, whole, from its "
             "BEGIN to its END line"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # Seconds without an acknowledgement after which the kernel gives a connection up.
 DEAD_PEER = 120
 # Seconds in which a proxy command that was let go must end.
-FAREWELL = 5.0
+FAREWELL = 2.0
 TRY_BY_HAND = "try host_proxy_cmd by hand, where tasks and triggers run"
 SILENT = Refusal(
     "it takes connections, but no SSH server speaks there in time",
@@ -202,12 +202,10 @@ class ProxySocket(socket.socket):
     def refusal(self, cause: Refusal) -> Refusal:
         """Return why a connection failed, in the command's own words."""
         self._listener.join(1.0)
-        said = str(self._stderr).strip() or "nothing"
+        said = str(self._stderr).strip()[-2000:] or "nothing"
         status = self._process.poll()
-        how = "still runs" if status is None else f"ended with status {status}"
-        return Refusal(
-            f"host_proxy_cmd {how}; its stderr: {said} ({cause.cause})", TRY_BY_HAND, Patience.SHORT
-        )
+        how = f"still runs, but {cause.cause}" if status is None else f"ended with status {status}"
+        return Refusal(f"host_proxy_cmd {how}; its stderr: {said}", TRY_BY_HAND, Patience.SHORT)
 
 
 def _blamed(refusal: Refusal, connection: socket.socket) -> Refusal:
