@@ -18,7 +18,7 @@ from distributed_training.run.watch import Outcome, Watcher
 from distributed_training.snapshot import snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
     from pathlib import Path
 
     from distributed_training.errors import TrainingError
@@ -70,19 +70,34 @@ class Jobs:
         *,
         when: str | None = None,
         then: Callable[[Job], None] = lambda job: None,
+        furnish: Callable[[Path], None] = lambda source: None,
         **fields: Any,
     ) -> Job:
         """Run ``script`` on all hosts to its end.
 
         :param when: text that a line must have for ``then`` to be called, once
         :param then: called while the job runs, in a thread of its own
+        :param furnish: puts more into the source folder
         :param fields: of the specification
         """
-        return asyncio.run(self._run(script, when, then, fields))
+        source = self.folder / f"source-{secrets.token_hex(4)}"
+        source.mkdir()
+        (source / "train.py").write_text(script)
+        furnish(source)
+        return asyncio.run(self._run(source, when, then, fields))
+
+    def ask(self, question: Callable[..., Awaitable[Any]], *about: Any) -> Any:
+        """Return what the agents of all hosts answer to a question."""
+
+        async def answer() -> Any:
+            async with self.agents() as agents:
+                return await question(agents, *about)
+
+        return asyncio.run(answer())
 
     async def _run(
         self,
-        script: str,
+        source: Path,
         when: str | None,
         then: Callable[[Job], None],
         fields: dict[str, Any],
@@ -96,9 +111,6 @@ class Jobs:
                 when = None
                 threading.Thread(target=then, args=(job,), daemon=True).start()
 
-        source = self.folder / f"source-{owner}"
-        source.mkdir()
-        (source / "train.py").write_text(script)
         with snapshot(source) as taken:
             async with self.agents() as agents:
                 spec = JobSpec(

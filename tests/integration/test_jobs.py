@@ -334,3 +334,54 @@ def test_slots_are_free_only_when_no_process_of_the_job_lives(jobs, fleet):
     assert job.error is not None
     assert job.error.host == "gpu1"
     assert not of_job(job)
+
+
+def test_the_port_of_each_host_is_used_throughout(jobs_on, make_fleet):
+    """Case B69: upload, launch, log, kill."""
+    hosts = make_fleet(2)
+    hosts["gpu1"].restart_sshd(Port="2222")
+    hosts["gpu2"].restart_sshd(Port="2223")
+    script = "import os, time; print('on'); time.sleep(0 if os.environ['RANK'] != '3' else 1); 1/0"
+    job = jobs_on(hosts).run(script)
+    assert job.error.exit_code == 1
+    assert not of_job(job)
+
+
+def test_a_login_script_that_talks_spoils_nothing(jobs_on, make_fleet):
+    """Case B18: source, start and log pass a shell that greets."""
+    hosts = make_fleet(1)
+    hosts["gpu1"].noisy_bashrc()
+    job = jobs_on(hosts, slots=1).run("print('clean')")
+    assert job.lines == ["[rank 0 gpu1] clean"]
+
+
+def test_a_source_arrives_with_its_modes_and_links(jobs, fleet):
+    """Cases B87, B89."""
+    files = {"run.sh": ("#!/bin/sh\necho ran", 0o755), "secret": ("s", 0o600)}
+
+    def furnish(source):
+        for name, (text, mode) in files.items():
+            (source / name).write_text(text)
+            (source / name).chmod(mode)
+        (source / "link").symlink_to("nowhere")
+        (source / "fixed").mkdir()
+        (source / "fixed" / "file").write_text("")
+        (source / "fixed").chmod(0o555)
+
+    script = """
+import os, subprocess
+print(subprocess.run("./run.sh", capture_output=True, text=True).stdout.strip())
+print(oct(os.stat("secret").st_mode & 0o777), os.readlink("link"))
+"""
+    job = jobs.run(script, nproc_per_node=1, furnish=furnish)
+    assert job.of_rank(1) == ["ran", "0o600 nowhere"]
+
+
+def test_an_unchanged_source_is_sent_to_a_host_once(jobs):
+    script = "print('the same')"
+    jobs.run(script)
+
+    async def offers_it(agents, sha):
+        return [(await agent.call("offer", source=sha))["has_source"] for agent in agents.values()]
+
+    assert jobs.ask(offers_it, jobs.run(script).plan.spec.source) == [True, True]
