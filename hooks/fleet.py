@@ -164,7 +164,7 @@ class FleetHook(BaseHook):
             finally:
                 await transport.close()
         except TrainingError as error:
-            return False, f"{host.name}: {error.message}"
+            return False, error.message
         return True, f"{host.name}: ok, {_offered(offer)}"
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.ssh.hooks.ssh import SSHHook
 from airflow.sdk.exceptions import AirflowException
+from paramiko import SSHException  # type: ignore[import-untyped]
 
 from distributed_training.errors import PlanError
 from distributed_training.transport.keys import HostKeys, key_file, known_keys, private_key
@@ -40,7 +41,7 @@ def login(settings: Settings, host: Host) -> Login:
     """Return how a host is logged in to; PlanError tells what is wrong with the connection."""
     try:
         return _login(_Parsed(settings, host), settings, host)
-    except (AirflowException, ValueError, TypeError) as error:
+    except (AirflowException, SSHException, ValueError, TypeError) as error:
         message = f"connection {settings.conn_id!r}, for host {host.name}: {error}"
         raise PlanError(message, host=host.name) from None
 
@@ -63,8 +64,8 @@ def _login(parsed: _Parsed, settings: Settings, host: Host) -> Login:
         timeout=parsed.conn_timeout or CONN_TIMEOUT,
         keepalive=parsed.keepalive_interval,
         compress=parsed.compress,
-        ciphers=tuple(parsed.ciphers or ()),
-        disabled_algorithms=parsed.disabled_algorithms or {},
+        ciphers=_ciphers(parsed.ciphers),
+        disabled_algorithms=_disabled(parsed.disabled_algorithms),
     )
 
 
@@ -100,6 +101,19 @@ class _Given:
             self.extra_dejson["no_host_key_check"] = True
         if host.host_key:
             self.extra_dejson |= {"host_key": host.host_key, "no_host_key_check": False}
+
+
+def _ciphers(given: Any) -> tuple[str, ...]:
+    names = given.split(",") if isinstance(given, str) else given or ()
+    return tuple(name.strip() for name in names)
+
+
+def _disabled(given: Any) -> dict[str, list[str]]:
+    try:
+        disabled: dict[str, list[str]] = json.loads(given) if isinstance(given, str) else given
+    except ValueError as error:
+        raise ValueError(f"disabled_algorithms is not JSON: {error}") from None
+    return disabled or {}
 
 
 def _passphrase(settings: Settings) -> str | None:
@@ -145,10 +159,6 @@ def _checks_nothing(settings: Settings) -> bool:
 def settings_of(connection: Any, extras: dict[str, Any]) -> Settings:
     """Return what a connection says; a form's empty fields say nothing."""
     given = {key: value for key, value in extras.items() if value not in (None, "")}
-    if isinstance(given.get("ciphers"), str):
-        given["ciphers"] = [name.strip() for name in given["ciphers"].split(",")]
-    if isinstance(given.get("disabled_algorithms"), str):
-        given["disabled_algorithms"] = json.loads(given["disabled_algorithms"])
     return Settings(
         connection.conn_id,
         connection.login,

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import asyncssh
@@ -20,7 +21,7 @@ DEFAULT_KNOWN_HOSTS = "~/.ssh/known_hosts"
 def private_key(text: str, passphrase: str | None, name: str) -> asyncssh.SSHKey:
     """Return a private key; an error says what is wrong with ``name``, and nothing of the key."""
     try:
-        return asyncssh.import_private_key(_restored(text), passphrase or None)
+        return _imported(_restored(text), passphrase or None)
     except ValueError as error:  # KeyImportError and KeyEncryptionError are of this kind
         reason = str(error)
     if "Passphrase must be" in reason:
@@ -34,6 +35,11 @@ def private_key(text: str, passphrase: str | None, name: str) -> asyncssh.SSHKey
             "BEGIN to its END line"
         )
     raise PlanError(f"{name}: {why}; {advice}")
+
+
+@lru_cache(8)  # encrypted keys take a third of a second, by design; a fleet may have many hosts
+def _imported(text: str, passphrase: str | None) -> asyncssh.SSHKey:
+    return asyncssh.import_private_key(text, passphrase)
 
 
 def key_file(path: str, passphrase: str | None) -> asyncssh.SSHKey:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from distributed_training.transport.base import Channel, Transport
 
@@ -28,12 +29,12 @@ class Borrowed(Transport):
     def __init__(self, shared: Shared) -> None:
         super().__init__(shared.transport.host)
         self._shared = shared
-        self._channels: list[Channel] = []
+        self._channels: WeakSet[Channel] = WeakSet()
 
     async def open(self, command: str) -> Channel:
         """Start a command on a shared connection."""
         channel, link = await self._shared.transport.open_on_link(command)
-        self._channels.append(channel)
+        self._channels.add(channel)
         self._shared.users.setdefault(link, set()).add(self)
         return channel
 
@@ -58,8 +59,7 @@ class Borrowed(Transport):
             users.discard(self)
 
     async def _close_channels(self) -> None:
-        channels, self._channels = self._channels, []
-        for channel in channels:
+        for channel in list(self._channels):
             await channel.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
@@ -54,3 +55,13 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
     return tmp_path
+
+
+@pytest.fixture
+def rsa_key(fleet: Fleet, tmp_path: Path) -> str:
+    """An RSA key that may log in."""
+    path = tmp_path / "rsa"
+    make = ["ssh-keygen", "-q", "-t", "rsa", "-N", "", "-f", str(path)]
+    subprocess.run(make, check=True, capture_output=True)
+    fleet["gpu1"].authorize(path.with_suffix(".pub").read_text().strip())
+    return path.read_text()
