@@ -38,7 +38,15 @@ from distributed_training.snapshot import Snapshot, snapshot
 from distributed_training.triggers.job import JobTrigger
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import (
+        AsyncIterator,
+        Callable,
+        Collection,
+        Iterable,
+        Iterator,
+        Mapping,
+        Sequence,
+    )
 
     from airflow.sdk import Context
 
@@ -82,7 +90,7 @@ class TrainingOperator(BaseOperator):
         ends the job
     """
 
-    template_fields: Sequence[str] = (
+    template_fields: Collection[str] = (
         "fleet_conn_id", "script", "module", "command", "arguments", "source_dir", "nnodes",
         "nproc_per_node", "hosts", "hostfile", "oversubscribe", "env", "host_env", "python",
         "setup", "master_port", "start_timeout", "stop_signal", "grace_period", "host_timeout",

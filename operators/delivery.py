@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,8 @@ from distributed_training.errors import TrainingError
 from distributed_training.run import collect
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from structlog.typing import FilteringBoundLogger as Logger
 
     from distributed_training.run.agents import HostAgent

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from distributed_training.operators.base import TrainingOperator
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping
 
     from airflow.sdk import Context
 
@@ -29,7 +29,7 @@ class TorchDistributedOperator(TrainingOperator):
         ``--local_rank``; new scripts read ``LOCAL_RANK``
     """
 
-    template_fields: Sequence[str] = (
+    template_fields: Collection[str] = (
         *TrainingOperator.template_fields, "launcher", "backend", "local_rank_argument",
     )  # fmt: skip
 
