@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakKeyDictionary
 
 from airflow.sdk import BaseHook
+from airflow.sdk.exceptions import AirflowNotFoundException
 
 from distributed_training.errors import PlanError, TrainingError
 from distributed_training.fleet import Fleet, Host, parse_hosts, read_hostfile
@@ -68,8 +69,11 @@ class FleetHook(BaseHook):
         from distributed_training.hooks.login import settings_of
 
         hook = cls(fleet_conn_id, hostfile=hostfile, hosts=hosts)
-        connection = await cls.aget_connection(fleet_conn_id)
-        hook.settings = settings_of(connection, await connection.aextra_dejson())
+        try:
+            connection = await cls.aget_connection(fleet_conn_id)
+            hook.settings = settings_of(connection, await connection.aextra_dejson())
+        except AirflowNotFoundException:
+            hook.settings = hook._unset()
         return hook
 
     @cached_property
@@ -77,8 +81,19 @@ class FleetHook(BaseHook):
         """What the connection says."""
         from distributed_training.hooks.login import settings_of
 
-        connection = self.get_connection(self.fleet_conn_id)
+        try:
+            connection = self.get_connection(self.fleet_conn_id)
+        except AirflowNotFoundException:
+            return self._unset()
         return settings_of(connection, connection.extra_dejson)
+
+    def _unset(self) -> Settings:
+        """Return settings that say nothing: hosts of a hostfile may need no more."""
+        from distributed_training.hooks.login import Settings
+
+        if self.fleet_conn_id != self.default_conn_name:
+            raise PlanError(f"there is no connection {self.fleet_conn_id!r}; define it in Airflow")
+        return Settings(self.fleet_conn_id, None, None, None, None, {})
 
     @cached_property
     def fleet(self) -> Fleet:
@@ -91,8 +106,8 @@ class FleetHook(BaseHook):
         listed = self.settings.extras.get("hosts") or self.settings.host
         if not listed:
             raise PlanError(
-                f"connection {self.fleet_conn_id!r} lists no host; write them into its field "
-                "'Hosts' (extra `hosts`), one a line, as in 'gpu1 slots=8'"
+                f"connection {self.fleet_conn_id!r} lists no host, or is not defined; write them "
+                "into its field 'Hosts' (extra `hosts`), one a line, as in 'gpu1 slots=8'"
             )
         return parse_hosts(listed, f"hosts of connection {self.fleet_conn_id!r}")
 
@@ -125,7 +140,10 @@ class FleetHook(BaseHook):
     def _login(self, host: Host) -> Login:
         from distributed_training.hooks.login import login
 
-        return login(self.settings, host)
+        found = login(self.settings, host)
+        if found.host_keys.trusted is None:
+            self.log.warning("The host key of %s is not checked: anybody may pose as it", host.name)
+        return found
 
     @asynccontextmanager
     async def connections(self, hosts: Sequence[Host]) -> AsyncIterator[dict[str, Transport]]:

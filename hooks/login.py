@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.ssh.hooks.ssh import SSHHook
@@ -12,7 +11,13 @@ from airflow.sdk.exceptions import AirflowException
 from paramiko import SSHException  # type: ignore[import-untyped]
 
 from distributed_training.errors import PlanError
-from distributed_training.transport.keys import HostKeys, key_file, known_keys, private_key
+from distributed_training.transport.keys import (
+    HostKeys,
+    certificate_of,
+    key_file,
+    known_keys,
+    private_key,
+)
 from distributed_training.transport.login import Login
 from distributed_training.transport.sockets import proxy_command
 
@@ -57,7 +62,7 @@ def _login(parsed: _Parsed, settings: Settings, host: Host) -> Login:
         host_keys=_host_keys(parsed, settings, host, port),
         password=parsed.password.strip() if parsed.password else None,
         key=_key(parsed, settings),
-        certificate=_certificate(parsed.key_file),
+        certificate=certificate_of(parsed.key_file) if parsed.key_file else None,
         passphrase=_passphrase(settings),
         look_for_keys=parsed.look_for_keys,
         proxy=proxy and proxy_command(proxy, parsed.remote_host, port, user),
@@ -130,11 +135,6 @@ def _key(parsed: SSHHook, settings: Settings) -> asyncssh.SSHKey | None:
     if parsed.key_file:
         return key_file(parsed.key_file, passphrase or parsed.password)
     return None
-
-
-def _certificate(path: str | None) -> str | None:
-    certificate = Path(f"{path}-cert.pub").expanduser()
-    return str(certificate) if path and certificate.exists() else None
 
 
 def _host_keys(parsed: SSHHook, settings: Settings, host: Host, port: int) -> HostKeys:

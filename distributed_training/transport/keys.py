@@ -21,20 +21,24 @@ DEFAULT_KNOWN_HOSTS = "~/.ssh/known_hosts"
 def private_key(text: str, passphrase: str | None, name: str) -> asyncssh.SSHKey:
     """Return a private key; an error says what is wrong with ``name``, and nothing of the key."""
     try:
-        return _imported(_restored(text), passphrase or None)
+        key = _imported(_restored(text), passphrase or None)
+        if re.match("ssh-rsa|ssh-ed25519|ecdsa-sha2-nistp", key.get_algorithm()):
+            return key
+        reason = ""  # paramiko cannot use it
     except ValueError as error:  # KeyImportError and KeyEncryptionError are of this kind
         reason = str(error)
+    raise PlanError(f"{name}: {_what_is_wrong(reason)}")
+
+
+def _what_is_wrong(reason: str) -> str:
     if "Passphrase must be" in reason:
-        why, advice = "it is encrypted, and no passphrase is given", "set private_key_passphrase"
-    elif "passphrase" in reason or "decrypt" in reason:
-        why, advice = "the passphrase is wrong", "correct private_key_passphrase"
-    else:
-        why = "it cannot be read"
-        advice = (
-            "it must be an RSA, ECDSA or Ed25519 key in OpenSSH or PEM form, whole, from its "
-            "BEGIN to its END line"
-        )
-    raise PlanError(f"{name}: {why}; {advice}")
+        return "it is encrypted, and no passphrase is given; set private_key_passphrase"
+    if "passphrase" in reason or "decrypt" in reason:
+        return "the passphrase is wrong; correct private_key_passphrase"
+    return (
+        "it cannot be used; it must be an RSA, ECDSA or Ed25519 key in OpenSSH or PEM form, "
+        "whole, from its BEGIN to its END line"
+    )
 
 
 @lru_cache(8)  # encrypted keys take a third of a second, by design; a fleet may have many hosts
@@ -53,6 +57,21 @@ def key_file(path: str, passphrase: str | None) -> asyncssh.SSHKey:
             f"key_file {file}: {why}; it must be readable where tasks and triggers run"
         ) from None
     return private_key(text, passphrase, f"key_file {file}")
+
+
+def certificate_of(path: str) -> str | None:
+    """Return the path of the certificate that lies beside a key file, if there is one."""
+    certificate = Path(f"{path}-cert.pub").expanduser()
+    if not certificate.exists():
+        return None
+    try:
+        asyncssh.read_certificate(str(certificate))
+    except (OSError, ValueError) as error:
+        raise PlanError(
+            f"the certificate {certificate} cannot be read ({error}); renew it, or move it away "
+            "from the key"
+        ) from None
+    return str(certificate)
 
 
 def default_keys(passphrase: str | None) -> list[asyncssh.SSHKey]:

@@ -51,7 +51,7 @@ class Login:
 # under load is slow there, not dead.
 LOGIN_TIMEOUT = 60.0
 
-# A configuration that no library can follow.
+# What to do about a refusal.
 ALGORITHMS = "check ciphers and disabled_algorithms in the connection"
 CREDENTIALS = "check the login and the password or key of the connection, and user= of the host"
 NOTHING_TO_SHOW = "set password, private_key or key_file in the connection"

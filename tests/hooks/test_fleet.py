@@ -86,6 +86,21 @@ def test_a_hostfile_takes_the_place_of_the_list(tmp_path: Path) -> None:
     assert hook.fleet.hosts == (Host("gpu7", 1),)
 
 
+def test_a_hostfile_needs_no_connection(tmp_path: Path) -> None:
+    """As long as the keys of the home will do; the default connection need not be defined."""
+    (tmp_path / "hostfile").write_text("alice@gpu7 slots=1\n")
+    hook = FleetHook(hostfile=str(tmp_path / "hostfile"))
+    assert hook.transport(hook.fleet.hosts[0]).host.user == "alice"
+    assert asyncio.run(FleetHook.load()).python is None
+
+
+def test_a_connection_that_is_not_defined_is_named() -> None:
+    with pytest.raises(PlanError, match="there is no connection 'gpuz'"):
+        _ = FleetHook("gpuz").fleet
+    with pytest.raises(PlanError, match="there is no connection 'gpuz'"):
+        asyncio.run(FleetHook.load("gpuz"))
+
+
 @pytest.mark.parametrize("host", ["gpu1", "gpu1:2,gpu2:2"])
 def test_the_host_field_will_do_for_a_list(host: str) -> None:
     hook = hook_of({"conn_type": "gpu_fleet", "host": host})

@@ -160,6 +160,15 @@ def test_a_certificate_beside_the_key_file_lets_in(
     assert log_in(key_file=str(user)) == "in"
 
 
+def test_a_certificate_that_cannot_be_read_is_named(
+    log_in: Callable[..., str], tmp_path: Path
+) -> None:
+    make_key(tmp_path / "user", "OpenSSH RSA")
+    (tmp_path / "user-cert.pub").write_text("nonsense")
+    with pytest.raises(PlanError, match=r"the certificate .*user-cert.pub cannot be read"):
+        log_in(key_file=str(tmp_path / "user"))
+
+
 def test_a_password_lets_in(library: str, make_fleet: Callable[[int], Fleet]) -> None:
     """B21: without a terminal."""
     fleet = make_fleet(1)
