@@ -6,11 +6,11 @@ By hand, without Airflow: ``torchrun --nproc-per-node 2 train.py --data train.np
 from __future__ import annotations
 
 import argparse
-import gc
 import hashlib
 import json
 import os
 import socket
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,8 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 def main() -> None:
     """Join the other ranks, train, leave."""
-    device = join()
-    run(arguments(), device)
-    gc.collect()  # gloo aborts now and then at exit if a model outlives its group
+    options = arguments()
+    run(options, join())
     dist.destroy_process_group()
 
 
@@ -109,3 +108,5 @@ def gather(value: str) -> list[str]:
 
 if __name__ == "__main__":
     main()
+    sys.stdout.flush()
+    os._exit(0)  # threads of gloo now and then abort Python's own way out (pytorch/pytorch#190489)
