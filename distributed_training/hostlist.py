@@ -5,12 +5,13 @@ from __future__ import annotations
 import difflib
 import json
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distributed_training.errors import PlanError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 
 class Entry(NamedTuple):
@@ -108,10 +109,10 @@ def _object_entries(entries: Iterable[object], source: str) -> Iterable[Entry]:
 
 
 def _object_entry(entry: object, where: str) -> Entry:
-    if not isinstance(entry, _Pairs) and not hasattr(entry, "items"):
+    if not isinstance(entry, (_Pairs, Mapping)):
         kind = type(entry).__name__
         raise PlanError(f"{where}: a host is an object or a line of text, not {kind}")
-    pairs = list(entry if isinstance(entry, _Pairs) else entry.items())
+    pairs = list(entry.items() if isinstance(entry, Mapping) else entry)
     # The name goes into the message whatever the key is called, so that the entry is found.
     label = next((value for key, value in pairs if key in _NAMES and value), None)
     where = f"{where} ({label!r})" if isinstance(label, str) else where
