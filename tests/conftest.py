@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Protocol
 
@@ -13,6 +16,10 @@ from tests.fleet import Fleet
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+
+# Airflow makes its home when it is imported; a user's own is none of the tests' business.
+os.environ["AIRFLOW_HOME"] = tempfile.mkdtemp(prefix="airflow-home-")
 
 
 class MakeFleet(Protocol):
@@ -30,6 +37,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="namespaces",
         help="what test hosts are made of; loopback needs no root, and tests that cut cables fail",
     )
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(os.environ["AIRFLOW_HOME"], ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

@@ -35,7 +35,7 @@ def test_every_list_of_linked_folders_names_them_all() -> None:
     tool = PROJECT["tool"]
     inside = [f"distributed_training/{name}" for name in LINKED]
     assert tool["hatch"]["build"]["exclude"] == [f"/{path}" for path in inside]
-    assert tool["pyright"]["exclude"] == inside
+    assert set(inside) <= set(tool["pyright"]["exclude"])
     for paths in (
         tool["hatch"]["build"]["targets"]["wheel"]["only-include"],
         tool["coverage"]["run"]["source"],

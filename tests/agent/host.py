@@ -95,9 +95,10 @@ class Host:
         call, marker = self.open(verb, **fields)
         assert call.stdin
         assert call.stdout
-        with call, suppress(BrokenPipeError):
-            call.stdin.write(data)
-            call.stdin.close()
+        with call:
+            with suppress(BrokenPipeError):
+                call.stdin.write(data)
+                call.stdin.close()
             answer = Answer(call.stdout, marker)
             rest = call.stdout.read()
         assert call.returncode == 0
