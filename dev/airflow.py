@@ -169,9 +169,10 @@ class AirflowStack:
             if self.components[name].process and health[key]["status"] != "healthy"
         ]
 
-    def stop(self, grace: float = 15) -> None:
+    def stop(self, grace: float = 5) -> None:
         """End everything, the API server last; return when nothing of it lives."""
-        self.progress("Airflow: stopping")
+        if any(program.process for program in self.components.values()):
+            self.progress("Airflow: stopping")
         first, *others = self.components.values()
         for program in others:
             program.ask_to_end()
@@ -182,7 +183,7 @@ class AirflowStack:
         """Kill one component and its children, as a crash would."""
         self.components[name].kill()
 
-    def restart(self, name: str, grace: float = 15) -> None:
+    def restart(self, name: str, grace: float = 5) -> None:
         """End one component if it lives, and start it again."""
         self.components[name].end(grace)
         self.components[name].start()

@@ -10,7 +10,7 @@ import signal
 import sys
 import tempfile
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -78,10 +78,11 @@ def main() -> int:
         _demo(screen, outcome, folder, kind)
     except KeyboardInterrupt as reason:
         screen.say(f"stopped by {reason}: hosts and Airflow are gone")
+        _forget_airflow(folder)
     except (AirflowError, ProgramFailed, RuntimeError, OSError) as error:
         screen.say(f"The demo failed: {error}\n\nAirflow's own logs are kept: {folder}/airflow")
     else:
-        shutil.rmtree(folder / "airflow")
+        _forget_airflow(folder)
     finally:
         if not _terminal():
             print(json.dumps(asdict(outcome)), flush=True)
@@ -97,6 +98,13 @@ def _ignore_signals() -> None:
     """From now on everything is cleaned up, and that is not to be interrupted."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
+
+
+def _forget_airflow(folder: Path) -> None:
+    """Leave only what the training brought back, if anything."""
+    shutil.rmtree(folder / "airflow", ignore_errors=True)
+    with suppress(OSError):
+        folder.rmdir()
 
 
 def _terminal() -> bool:
