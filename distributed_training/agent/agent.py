@@ -37,6 +37,7 @@ ACTIVE_POLL, IDLE_POLL = 0.05, 0.25
 LOG_SLICE = 0.03  # seconds of reading logs before the socket is looked at again
 LOG_CHUNK = 64 << 10
 LOG_LIMIT = 64 << 20  # bytes of log that go into one node's journal
+LINE_COST = 40  # bytes that a line of log takes in the journal beside its text
 LINE_LIMIT = 16 << 10
 PARTIAL_AFTER = 1.0  # seconds until a line without newline is shown
 PROGRESS_EVERY = 2.0  # seconds between two states of a progress bar
@@ -319,8 +320,12 @@ def take_all(names: Sequence[str], holder: Json) -> List[Lock]:
     for lock in taken:
         os.close(lock.fd)
     holders = {name: Lock.holder(name) or {} for name, lock in locks.items() if not lock}
-    told = ", ".join(f"{name} (job {who.get('job', '?')})" for name, who in holders.items())
-    raise Refusal("slots_busy", f"slots in use: {told}", holders=holders)
+    told = ", ".join(
+        f"{name} by job {who.get('job', '?')} of user {who.get('user', '?')}"
+        for name, who in holders.items()
+    )
+    message = f"slots in use: {told}; wait until they are free, or stop that job"
+    raise Refusal("slots_busy", message, holders=holders)
 
 
 def busy_slots() -> Dict[str, Json]:
@@ -559,6 +564,15 @@ def exit_of(status: int) -> Tuple[Optional[int], Optional[str]]:
     if os.WIFSIGNALED(status):
         return None, signal_name(os.WTERMSIG(status))
     return os.WEXITSTATUS(status), None
+
+
+def exit_record(
+    name: str, rank: Optional[int], pid: int, status: Optional[int], elapsed: float
+) -> Json:
+    """Return how a process ended; without a wait status nobody knows."""
+    code, killed_by = (None, None) if status is None else exit_of(status)
+    how = {"code": code, "signal": killed_by, "elapsed": round(elapsed, 3)}
+    return {"name": name, "rank": rank, "pid": pid, **how}
 
 
 def reaped() -> Iterator[Tuple[int, int]]:
@@ -913,17 +927,14 @@ class Logs:
 
     def _round(self) -> int:
         read = 0
+        chunk = max(LOG_CHUNK // len(self._tails), 4096) if self._tails else 0
         for tail in self._tails:
-            size, lines = tail.read(min(LOG_CHUNK, self._left))
+            size, lines = tail.read(chunk)
             self.journal.log(tail.source, lines)
             read += size
-            self._left -= size
-            if self._left <= 0:
-                limit = LOG_LIMIT >> 20
-                self.journal.add(
-                    "note", m=f"log over {limit} MiB: the rest is only in {self.folder}"
-                )
-                break
+            self._left -= size + LINE_COST * len(lines)
+        if self._left <= 0:
+            self.journal.add("note", m=f"too much log: from here on it is only in {self.folder}")
         return read
 
     def finish(self) -> None:
@@ -1311,57 +1322,34 @@ class Gang:
             process = self.started.get(pid)
             if process and not process.ended:
                 process.ended = True
-                code, name = exit_of(status)
-                self._exit(
-                    process.name, process.rank, pid, code, name, time.monotonic() - process.began
-                )
+                elapsed = time.monotonic() - process.began
+                self._exit(exit_record(process.name, process.rank, pid, status, elapsed))
 
     def read_records(self) -> None:
         """Take over what `agent rank` wrote about the ranks below a launcher."""
         for entry in os.scandir(self.node.at("ranks")):
             inode = entry.inode()  # each record replaces the file
             if entry.name.endswith(".json") and self._records.get(entry.name) != inode:
-                self._take_record(entry.name, inode, read_json(entry.path))
+                record = read_json(entry.path)
+                if entry.name not in self._records:
+                    self._began(record["name"], record["rank"], record["pid"])
+                self._records[entry.name] = inode
+                if "elapsed" in record:
+                    self._exit(record)
 
-    def _take_record(self, name: str, inode: int, record: Json) -> None:
-        if not record:
-            return
-        rank, pid = record["rank"], record["pid"]
-        if name not in self._records:
-            self._began(f"rank-{rank}", rank, pid)
-        self._records[name] = inode
-        if "elapsed" in record:
-            self._exit(
-                f"rank-{rank}", rank, pid, record["code"], record["signal"], record["elapsed"]
-            )
-
-    def _exit(
-        self,
-        name: str,
-        rank: Optional[int],
-        pid: int,
-        code: Optional[int],
-        killed_by: Optional[str],
-        elapsed: float,
-    ) -> None:
-        out_of_memory = killed_by == "SIGKILL" and not self.by_us and oom_kills() > self._oom_kills
-        self.journal.add(
-            "exit",
-            name=name,
-            rank=rank,
-            pid=pid,
-            code=code,
-            signal=killed_by,
-            by_us=self.by_us,
-            elapsed=round(elapsed, 3),
-            tail=last_lines(self.node.at("logs", f"{name}.log")),
-            oom=out_of_memory,
-        )
-        if rank is not None and code == 0:
-            self.done.add(rank)
+    def _exit(self, record: Json) -> None:
+        killed = record["signal"] == "SIGKILL" or record["code"] == 137  # as a shell puts it
+        own = {
+            "by_us": self.by_us,
+            "tail": last_lines(self.node.at("logs", f"{record['name']}.log")),
+            "oom": killed and not self.by_us and oom_kills() > self._oom_kills,
+        }
+        self.journal.add("exit", **record, **own)
+        if record["rank"] is not None and record["code"] == 0:
+            self.done.add(record["rank"])
             self._last_done = time.monotonic()
-        elif rank is not None or not self.expected:
-            self.failed = self.failed or code != 0
+        elif record["rank"] is not None or not self.expected:
+            self.failed = self.failed or record["code"] != 0
 
     def outcome(self, grace: float) -> Optional[Tuple[str, str]]:
         """Return why it is over and how it went, as soon as that is certain."""
@@ -1832,16 +1820,10 @@ def unfinished(node: Node) -> List[Json]:
 
 def lost_exit(node: Node, event: Json, status: Optional[int]) -> Json:
     """Return the exit record of a process whose supervisor did not see its end."""
-    code, name = (None, None) if status is None else exit_of(status)
-    return {
-        **{key: event[key] for key in ("name", "rank", "pid")},
-        "code": code,
-        "signal": name,
-        "by_us": True,
-        "elapsed": round(time.time() - event["t"], 3),
-        "tail": last_lines(node.at("logs", f"{event['name']}.log")),
-        "oom": False,
-    }
+    elapsed = time.time() - event["t"]
+    record = exit_record(event["name"], event["rank"], event["pid"], status, elapsed)
+    tail = last_lines(node.at("logs", f"{event['name']}.log"))
+    return {**record, "by_us": True, "tail": tail, "oom": False}
 
 
 def tend(node: Node) -> None:
@@ -2332,13 +2314,14 @@ class Wrapper:
             sys.exit(f"agent rank: none of {', '.join(RANK_VARIABLES)} is set by the launcher")
         self.rank = int(ranks[0])
         self.began = time.monotonic()
-        self.record: Json = {"rank": self.rank, "pid": os.getpid(), "started": time.time()}
+        self.name = f"rank-{self.rank}"
+        self.pid = os.getpid()  # the program's own as soon as it has one
 
     def run(self) -> int:
         """Run the program, and return its wait status."""
         import subprocess
 
-        path = os.path.join(self.folder, "logs", f"rank-{self.rank}.log")
+        path = os.path.join(self.folder, "logs", f"{self.name}.log")
         log = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             # An MPI's own descriptors (PMI_FD) must get through.
@@ -2353,31 +2336,30 @@ class Wrapper:
         except OSError as error:
             os.write(log, f"cannot execute {self.program[0]}: {error.strerror}\n".encode())
             return 127 << 8
-        self.write(pid=process.pid)
-        self.forward(process.pid)
-        return os.waitpid(process.pid, 0)[1]
+        self.pid = process.pid
+        self.forward()
+        self.write({"name": self.name, "rank": self.rank, "pid": self.pid})
+        return os.waitpid(self.pid, 0)[1]
 
     def environment(self) -> Dict[str, str]:
         """Return the rank's environment, without what would bind a nested torchrun."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("PET_")}
         return {**kept, "DT_RANK": str(self.rank)}
 
-    @staticmethod
-    def forward(pid: int) -> None:
+    def forward(self) -> None:
         """Pass signals on to the program."""
         for name in FORWARDED:
-            signal.signal(signal.Signals[name], lambda number, _: os.kill(pid, number))
+            signal.signal(signal.Signals[name], lambda number, _: os.kill(self.pid, number))
 
-    def write(self, **fields: object) -> None:
-        """Write what is known of the rank."""
-        self.record.update(fields)
-        write_json(os.path.join(self.folder, "ranks", f"{self.rank}.json"), self.record)
+    def write(self, record: Json) -> None:
+        """Tell the supervisor."""
+        write_json(os.path.join(self.folder, "ranks", f"{self.rank}.json"), record)
 
     def finish(self, status: int) -> None:
         """Record how the program ended, and end in the same way."""
-        code, name = exit_of(status)
-        self.write(code=code, signal=name, elapsed=time.monotonic() - self.began)
-        if name:
+        elapsed = time.monotonic() - self.began
+        self.write(exit_record(self.name, self.rank, self.pid, status, elapsed))
+        if os.WIFSIGNALED(status):
             import resource
 
             number = os.WTERMSIG(status)
@@ -2385,7 +2367,8 @@ class Wrapper:
             with contextlib.suppress(OSError, ValueError):
                 signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
-        os._exit(128 + os.WTERMSIG(status) if code is None else code)
+            os._exit(128 + number)
+        os._exit(os.WEXITSTATUS(status))
 
 
 # ---------------------------------------------------------------------------------------------

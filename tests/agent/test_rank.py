@@ -93,7 +93,7 @@ def test_a_launcher_that_lingers_after_its_ranks_is_ended(job: Job) -> None:
     job.prepare(grace_period=0.5)
     launcher = job.rank(0, "import time; time.sleep(600)")
     launcher |= {"name": "launcher", "rank": None}
-    record = '{"rank":0,"pid":1,"started":1,"code":0,"signal":null,"elapsed":1}'
+    record = '{"name":"rank-0","rank":0,"pid":1,"code":0,"signal":null,"elapsed":1}'
     (job.path / "ranks/0.json").write_text(record)
     job.start(processes=[launcher], ranks=[0])
     assert job.journal()[-1]["state"] == "success"
