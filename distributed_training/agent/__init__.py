@@ -8,7 +8,7 @@ from importlib.resources import files
 
 # The source comes over stdin: nothing is installed on a host, and it runs the caller's version.
 COMMAND = (
-    "exec python3 -I -c 'import sys;"
+    "exec python3 -I -X utf8 -c 'import sys;"
     'sys.version_info<(3,8) and sys.exit("3.8 or newer is needed, python3 is "+sys.version);'
     "AGENT_SOURCE=sys.stdin.buffer.read(int(sys.stdin.buffer.readline()));"
     "exec(AGENT_SOURCE)'"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from distributed_training.agent import COMMAND, request, source
-from tests.agent.host import Host, Job
+from tests.agent.host import Host, Job, texts
 
 PYTHONS = sorted(Path.home().glob(".pyenv/versions/3.*/bin/python3"))
 FIT = [path for path in PYTHONS if int(path.parts[-3].split(".")[1]) >= 8]
@@ -91,6 +91,18 @@ def test_a_root_may_be_given_from_home(host: Host, tmp_path: Path) -> None:
 def test_a_root_whose_path_is_too_long_for_a_socket_is_fine(tmp_path: Path) -> None:
     job = Job(Host(root=tmp_path / ("long" * 30) / "root", locks=tmp_path / "locks"))
     assert job.run("print('hello')")[-1]["state"] == "success"
+
+
+@pytest.mark.parametrize("locale", ["C", "POSIX", "C.UTF-8", "de_DE.ISO-8859-1"])
+def test_text_is_utf_8_whatever_the_locale_of_the_login(job: Job, locale: str) -> None:
+    """In an 8-bit locale Python would otherwise give ranks other bytes, or none at all."""
+    assert "-X utf8" in COMMAND
+    job.host.env["LC_ALL"] = locale
+    job.prepare()
+    rank = job.rank(0, "import os; print(os.environb[b'WORD'].decode())", WORD="é\N{SNOWMAN}")
+    rank["env"]["PYTHONUTF8"] = "1"
+    job.start(processes=[rank], ranks=[0])
+    assert texts(job.journal()) == ["é\N{SNOWMAN}"]
 
 
 def test_a_stop_signal_that_is_none_is_refused(job: Job) -> None:

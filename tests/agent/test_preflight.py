@@ -120,6 +120,16 @@ def test_a_setup_that_leaves_a_process_behind_does_not_hang(job: Job) -> None:
     assert not alive(int((job.path / "work/pid").read_text()))
 
 
+def test_a_prepare_whose_connection_breaks_goes_on(job: Job) -> None:
+    setup = "echo > begun; until [ -e go ]; do sleep 0.05; done"
+    call, _ = job.host.open("prepare", **job.key, slots=["cpu-0"], setup=setup)
+    until((job.path / "work/begun").exists)
+    call.kill()
+    call.communicate()
+    (job.path / "work/go").touch()
+    assert job.prepare()["already"]
+
+
 def test_a_python_that_may_not_be_executed_is_told_from_a_missing_one(job: Job) -> None:
     (found,) = problems(job, python="/etc/passwd")
     assert found["why"] == "it exists but may not be executed"

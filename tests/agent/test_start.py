@@ -77,7 +77,7 @@ def test_defaults_yield_to_what_the_host_has_set(job: Job) -> None:
 def test_a_secret_is_on_no_disk_and_in_no_command_line(job: Job) -> None:
     """B98."""
     secret = "hf_" + os.urandom(16).hex()
-    job.prepare()
+    job.prepare(setup="true", setup_env={"HF_TOKEN": secret})
     rank = job.rank(0, "import time; time.sleep(600)", HF_TOKEN=secret)
     pids = [job.start(processes=[rank], ranks=[0])["pids"]["rank-0"], *job.agents()]
     for path in job.host.root.rglob("*"):
