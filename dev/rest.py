@@ -162,7 +162,7 @@ def _lines(line: str | dict[str, Any]) -> Iterator[str]:
         return
     yield line["event"]
     for error in line.get("error_detail") or ():
-        yield f"{error['exc_type']}: {error['exc_value']}"
+        yield from f"{error['exc_type']}: {error['exc_value']}".splitlines()
 
 
 def until(timeout: float, failure: str, pause: float = 0.5) -> Iterator[None]:
