@@ -46,6 +46,7 @@ TAIL_BYTES, TAIL_LINES, TAIL_WIDTH = 64 << 10, 50, 500
 ALIVE_EVERY = 5.0
 CLIENT_TIMEOUT = 60.0
 REACH_TIMEOUT = 15.0
+NEIGHBOUR_TIMEOUT = 5.0  # seconds that a host is given to answer another one
 START_TIMEOUT = 300.0
 REFRESH_EVERY = 3600.0
 KILL_TIMEOUT = 15.0  # a process in an uninterruptible call may outlive SIGKILL for ever
@@ -435,7 +436,9 @@ class Process:
                 cells = file.read().rpartition(b")")[2].split()
         except OSError:
             return None
-        return None if cells[0] in b"ZX" else cls(pid, int(cells[19]), int(cells[1]))
+        # A main thread that has ended looks like a zombie, though others run on.
+        ended = cells[0] in b"ZX" and int(cells[17]) <= 1
+        return None if ended else cls(pid, int(cells[19]), int(cells[1]))
 
     @property
     def key(self) -> Tuple[int, int]:
@@ -773,10 +776,14 @@ def last_record(fd: int) -> Json:
     return {}
 
 
-def events(path: str) -> Iterator[Json]:
-    """Yield the records of a journal, log lines left out."""
+def events(path: str, until: float = float("inf")) -> Iterator[Json]:
+    """Yield the records of a journal up to an offset, log lines left out."""
+    read = 0
     with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
         for line in file:
+            read += len(line)
+            if read > until:
+                return
             if b',"k":"log",' not in line[:48]:
                 with contextlib.suppress(ValueError):
                     yield json.loads(line)
@@ -2100,8 +2107,21 @@ def attach(request: Json, call: Call) -> None:
         offset = int(read_text(node.at("acknowledged")) or 0)
     offset = min(offset, size)  # a host that lost its power may have lost the end of the journal
     facts = {"offset": offset, "boot_id": boot_id(), "clock": time.time(), "size": size}
-    call.reply({"ok": True, "attached": True, **facts})
+    # A watcher that takes over has not seen which processes ended before the offset.
+    passed = [each for each in events(node.journal, offset) if each["k"] in ("exit", "ended")]
+    call.reply({"ok": True, "attached": True, "passed": passed, **facts})
     Watch(node, journal, offset, buffered_stdin()).run()
+
+
+def reach(request: Json, call: Call) -> Json:
+    """Tell whether this host gets any answer from another one: a refusal is one, too."""
+    try:
+        knock(request["address"], request["port"], NEIGHBOUR_TIMEOUT)
+    except ConnectionRefusedError:
+        pass
+    except OSError as error:
+        return {"ok": True, "reached": False, "why": error.strerror or str(error)}
+    return {"ok": True, "reached": True}
 
 
 def buffered_stdin() -> bytes:
@@ -2291,7 +2311,7 @@ def older(path: str, days: float) -> bool:
 
 VERBS: Dict[str, Callable[[Json, Call], Optional[Json]]] = {
     each.__name__: each
-    for each in (offer, put_source, prepare, start, attach, stop, status, fetch, result, gc)
+    for each in (offer, put_source, prepare, start, attach, reach, stop, status, fetch, result, gc)
 }
 
 

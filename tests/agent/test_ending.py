@@ -100,6 +100,21 @@ def test_the_helpers_of_a_rank_live_while_it_saves(job: Job) -> None:
     job.wait_for("helper None")
 
 
+def test_a_rank_whose_main_thread_has_ended_is_ended_too(job: Job) -> None:
+    job.prepare()
+    job.start(
+        """
+        import ctypes, threading, time
+        threading.Thread(target=time.sleep, args=(600,)).start()
+        print("leaving", flush=True)
+        ctypes.CDLL(None).pthread_exit(None)
+        """
+    )
+    job.wait_for("leaving")
+    job.call("stop", reason="enough", owner=None, wait=30)
+    assert job.events("exit")[0]["signal"] == "SIGTERM"
+
+
 def test_a_failing_rank_ends_the_others(job: Job) -> None:
     """B32."""
     sleeps = ["import time; time.sleep(600)"] * 3
