@@ -25,12 +25,11 @@ if TYPE_CHECKING:
     Check = Callable[[], Optional[Json]]
     Command = Tuple[str, Optional[int], List[str], Dict[str, str]]
 
-# ---------------------------------------------------------------------------------------------
-# Constants
-# ---------------------------------------------------------------------------------------------
+# --- Constants -------------------------------------------------------------------------------
 
 LOCK_FOLDER = os.environ.get("DT_LOCK_DIR") or "/tmp/.distributed_training"
 LOCK_TRIES = 10  # an offer that looks at a lock holds it for an instant
+TICKET_LIFE = 60.0  # seconds that a wish for slots counts after it was renewed
 INHERITED_FD = 200  # shell scripts use low descriptors for themselves, and would close a lock
 
 ACTIVE_POLL, IDLE_POLL = 0.05, 0.25
@@ -85,9 +84,7 @@ def unwritable(path: str, error: OSError) -> Refusal:
     return preflight_failed([problem(f"cannot write {error.filename or path}", why, do)])
 
 
-# ---------------------------------------------------------------------------------------------
-# Files
-# ---------------------------------------------------------------------------------------------
+# --- Files -----------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
@@ -148,9 +145,7 @@ def remove_tree(path: str) -> int:
     return size
 
 
-# ---------------------------------------------------------------------------------------------
-# Host facts
-# ---------------------------------------------------------------------------------------------
+# --- Host facts ------------------------------------------------------------------------------
 
 
 def boot_id() -> str:
@@ -236,14 +231,18 @@ def route(peer: str, holders: Dict[str, str]) -> Json:
     return {"interface": holders.get(source.partition("%")[0], ""), "source": source}
 
 
-# ---------------------------------------------------------------------------------------------
-# Locks and ports
-# ---------------------------------------------------------------------------------------------
+# --- Locks and ports -------------------------------------------------------------------------
 
 
 def lock_path(name: str) -> str:
     """Return the file of a lock in the folder that all users of the host share."""
     return os.path.join(LOCK_FOLDER, name.replace("/", "_") + ".lock")
+
+
+def share_folder(path: str) -> None:
+    """Make a folder that all users of the host may use as they use /tmp."""
+    with contextlib.suppress(FileExistsError), umask(0):
+        os.mkdir(path, 0o1777)
 
 
 def open_lock(path: str) -> int:
@@ -260,36 +259,41 @@ def open_lock(path: str) -> int:
 class Lock:
     """A lease on a slot or a port, freed when the last process that inherited it has ended."""
 
-    def __init__(self, name: str, fd: int) -> None:
-        self.name = name
-        self.fd = fd
+    def __init__(self, fd: int) -> None:
+        self.fd = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, INHERITED_FD)
+        os.close(fd)
 
     @classmethod
     def take(cls, name: str, holder: Json) -> Optional[Lock]:
         """Take a lock, or return None if someone holds it."""
         path = lock_path(name)
-        with contextlib.suppress(FileExistsError), umask(0):
-            os.mkdir(LOCK_FOLDER, 0o1777)
+        share_folder(LOCK_FOLDER)
         for _ in range(LOCK_TRIES):
-            fd = open_lock(path)
+            lock = cls(open_lock(path))
             try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(lock.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 # A cleaner of /tmp may have removed the file between the two calls.
-                if os.path.samestat(os.fstat(fd), os.stat(path)):
-                    return cls._held(name, fd, holder)
+                if os.path.samestat(os.fstat(lock.fd), os.stat(path)):
+                    lock.write(holder)
+                    return lock
             except (BlockingIOError, FileNotFoundError):
                 time.sleep(0.02)
-            os.close(fd)
+            lock.release()
         return None
 
-    @classmethod
-    def _held(cls, name: str, fd: int, holder: Json) -> Lock:
-        high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, INHERITED_FD)
-        os.close(fd)
-        with contextlib.suppress(OSError):  # on a full disk nobody learns who holds it
-            os.ftruncate(high, 0)
-            os.pwrite(high, encode(holder).encode("utf-8", "replace"), 0)
-        return cls(name, high)
+    def write(self, holder: Json) -> None:
+        """Tell others who holds it; on a full disk nobody learns."""
+        with contextlib.suppress(OSError):
+            os.ftruncate(self.fd, 0)
+            os.pwrite(self.fd, encode(holder).encode("utf-8", "replace"), 0)
+
+    def refresh(self) -> None:
+        """Keep cleaners of /tmp from taking the file for forgotten."""
+        os.utime(self.fd)
+
+    def release(self) -> None:
+        """Let go of it; processes that inherited it hold it on."""
+        os.close(self.fd)
 
     @staticmethod
     def holder(name: str) -> Optional[Json]:
@@ -307,39 +311,104 @@ class Lock:
             os.close(fd)
         return None
 
-    def refresh(self) -> None:
-        """Keep cleaners of /tmp from taking the file for forgotten."""
-        os.utime(self.fd)
 
-
-def take_all(names: Sequence[str], holder: Json) -> List[Lock]:
-    """Take the locks of all slots, or none."""
-    locks = {name: Lock.take(name, holder) for name in names}
+def take_all(names: Sequence[str], holder: Json, claims: Dict[str, Json]) -> List[Lock]:
+    """Take the locks of all slots, or none; those that older jobs wait for are left to them."""
+    refused = [name for name in names if name in claims]
+    locks = {name: Lock.take(name, holder) for name in names if not refused}
     taken = [lock for lock in locks.values() if lock]
     if len(taken) == len(names):
         return taken
     for lock in taken:
         os.close(lock.fd)
-    holders = {name: Lock.holder(name) or {} for name, lock in locks.items() if not lock}
+    refused = refused or [name for name, lock in locks.items() if not lock]
+    holders = {name: Lock.holder(name) or claims.get(name) or {} for name in refused}
     told = ", ".join(
-        f"{name} by job {who.get('job', '?')} of user {who.get('user', '?')}"
+        f"{name} {'awaited' if who.get('waiting') else 'held'} by job {who.get('job', '?')} "
+        f"of user {who.get('user', '?')}"
         for name, who in holders.items()
     )
-    message = f"slots in use: {told}; wait until they are free, or stop that job"
+    message = f"slots in use: {told}; wait for them with queue_timeout=, or stop that job"
     raise Refusal("slots_busy", message, holders=holders)
+
+
+class Ticket:
+    """A dated wish for slots of one host: it goes before all later ones while its job renews it."""
+
+    FOLDER = os.path.join(LOCK_FOLDER, "tickets")
+
+    def __init__(self, request: Json) -> None:
+        import hashlib
+
+        # Users, and Airflow installations, may have jobs of the same name.
+        whose = f"{os.getuid()}:{root_of(request)}:{request['job']}"
+        parts = (hashlib.sha256(part.encode()).hexdigest() for part in (whose, request["place"]))
+        self.owner, place = (part[:20] for part in parts)
+        self.path = os.path.join(self.FOLDER, f"{self.owner}-{place}")
+        self.rank = (float(request["since"]), str(request["job"]))
+        told = {name: request.get(name) for name in ("job", "label", "since", "slots")}
+        self.record: Json = {**told, "user": user_name(), "waiting": True}
+
+    @classmethod
+    def of(cls, request: Json) -> Optional[Ticket]:
+        """Return the ticket of a job that may wait, None for one that may not."""
+        return None if request.get("since") is None else cls(request)
+
+    def leave(self) -> None:
+        """Write it or renew it; without slots, take it back."""
+        import tempfile
+
+        if self.record["slots"] is None:
+            return
+        if not self.record["slots"]:
+            return self.withdraw()
+        with contextlib.suppress(OSError):  # on a full disk the job has to be quick
+            share_folder(LOCK_FOLDER)
+            share_folder(self.FOLDER)
+            fd, draft = tempfile.mkstemp(dir=self.FOLDER)
+            with open(fd, "wb") as file:
+                os.fchmod(fd, 0o644)
+                file.write(encode(self.record).encode("utf-8", "replace"))
+            os.replace(draft, self.path)
+
+    def withdraw(self) -> None:
+        """Let others have what the job does not wait for any more."""
+        with contextlib.suppress(OSError):
+            os.unlink(self.path)
+
+
+def claimed_slots(ticket: Optional[Ticket]) -> Dict[str, Json]:
+    """Return who waits for each slot and goes before this ticket, or before a job without one."""
+    claims: Dict[str, Json] = {}
+    for name, record in live_tickets():
+        with contextlib.suppress(LookupError, TypeError, ValueError):  # anybody may write there
+            rank = (float(record["since"]), str(record["job"]))
+            if ticket and (rank > ticket.rank or name.startswith(ticket.owner)):
+                continue
+            for slot in record["slots"]:
+                if slot not in claims or record["since"] < claims[slot]["since"]:
+                    claims[slot] = record
+    return claims
+
+
+def live_tickets() -> Iterator[Tuple[str, Json]]:
+    """Yield the name and the content of every ticket that counts."""
+    with contextlib.suppress(OSError):
+        for entry in list(os.scandir(Ticket.FOLDER)):
+            with contextlib.suppress(OSError):
+                age = time.time() - entry.stat(follow_symlinks=False).st_mtime
+                if abs(age) > 10 * TICKET_LIFE:
+                    os.unlink(entry.path)
+                elif abs(age) < TICKET_LIFE and entry.is_file(follow_symlinks=False):
+                    yield entry.name, read_json(entry.path)
 
 
 def busy_slots() -> Dict[str, Json]:
     """Return who holds each slot in use."""
-    busy: Dict[str, Json] = {}
-    with contextlib.suppress(OSError):
-        for name in sorted(os.listdir(LOCK_FOLDER)):
-            slot, ending = os.path.splitext(name)
-            if ending == ".lock" and not slot.startswith("port-"):
-                holder = Lock.holder(slot)
-                if holder is not None:
-                    busy[slot] = holder
-    return busy
+    names = sorted(os.listdir(LOCK_FOLDER)) if os.path.isdir(LOCK_FOLDER) else []
+    locks = (name[: -len(".lock")] for name in names if name.endswith(".lock"))
+    holders = ((name, Lock.holder(name)) for name in locks if not name.startswith("port-"))
+    return {name: holder for name, holder in holders if holder is not None}
 
 
 def listen(port: int) -> socket.socket:
@@ -412,9 +481,7 @@ def port_taken(port: int) -> Refusal:
     return Refusal("port_taken", message, port=port, pid=pid, user=user, command=command)
 
 
-# ---------------------------------------------------------------------------------------------
-# Processes
-# ---------------------------------------------------------------------------------------------
+# --- Processes -------------------------------------------------------------------------------
 
 
 class Process:
@@ -683,9 +750,7 @@ def close_all_but(keep: Sequence[int], errors: str) -> None:
                 os.close(fd)
 
 
-# ---------------------------------------------------------------------------------------------
-# Journal
-# ---------------------------------------------------------------------------------------------
+# --- Journal ---------------------------------------------------------------------------------
 
 
 class Journal:
@@ -789,9 +854,7 @@ def events(path: str, until: float = float("inf")) -> Iterator[Json]:
                     yield json.loads(line)
 
 
-# ---------------------------------------------------------------------------------------------
-# Logs
-# ---------------------------------------------------------------------------------------------
+# --- Logs ------------------------------------------------------------------------------------
 
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 CLEANING = re.compile(
@@ -953,9 +1016,7 @@ class Logs:
             self.journal.add("note", m=f"{left_out} bytes of log are only in {self.folder}")
 
 
-# ---------------------------------------------------------------------------------------------
-# Node
-# ---------------------------------------------------------------------------------------------
+# --- Node ------------------------------------------------------------------------------------
 
 
 class Node:
@@ -1087,9 +1148,7 @@ def source_path(root: str, sha: str) -> str:
     return os.path.join(sources_of(root), f"{sha}.tar")
 
 
-# ---------------------------------------------------------------------------------------------
-# Preflight
-# ---------------------------------------------------------------------------------------------
+# --- Preflight -------------------------------------------------------------------------------
 
 
 class Preflight:
@@ -1251,9 +1310,7 @@ def own_variables(node: Node) -> Dict[str, str]:
     return {"DT_NODE_DIR": node.path, "DT_JOB_MARK": node.mark}
 
 
-# ---------------------------------------------------------------------------------------------
-# Ranks
-# ---------------------------------------------------------------------------------------------
+# --- Ranks -----------------------------------------------------------------------------------
 
 
 class Started:
@@ -1395,9 +1452,7 @@ def exec_failed(name: str, argv: Sequence[str], error: Exception) -> Refusal:
     return Refusal("exec_failed", message, name=name)
 
 
-# ---------------------------------------------------------------------------------------------
-# Supervisor
-# ---------------------------------------------------------------------------------------------
+# --- Supervisor ------------------------------------------------------------------------------
 
 
 class Client:
@@ -1561,7 +1616,10 @@ class Supervisor:
         """Take the slots, and the port until the ranks start."""
         label = self.request.get("label")
         holder = {**self.node.key, "label": label, "user": user_name(), "since": time.time()}
-        self.locks = take_all(self.request.get("slots") or (), holder)
+        ticket = Ticket.of(self.request)
+        if ticket:
+            ticket.leave()
+        self.locks = take_all(self.request.get("slots") or (), holder, claimed_slots(ticket))
         port = self.request.get("port")
         if port is None:
             return
@@ -1673,7 +1731,7 @@ class Supervisor:
             self.node.remove()
         self.release_port()
         for lock in self.locks:
-            os.close(lock.fd)
+            lock.release()
         last = self.refusal or Refusal("ended", f"the job has ended: {self.reason}")
         for client, reply in [*self.farewells, *((each, last.reply) for each in self.waiting)]:
             client.reply(reply)
@@ -1738,6 +1796,9 @@ class Supervisor:
             self.farewells.append((client, refusal.reply))
             self.end(f"exec failed: {refusal}", "failed", grace=0)
             return
+        ticket = Ticket.of(self.request)
+        if ticket:
+            ticket.withdraw()
         for name, rank in self.gang.logs():
             self.logs.add(name, name if rank is None else rank)
         self.active = time.monotonic()
@@ -1764,9 +1825,7 @@ class Supervisor:
         self.renewed = time.monotonic()
 
 
-# ---------------------------------------------------------------------------------------------
-# Watchdog
-# ---------------------------------------------------------------------------------------------
+# --- Watchdog --------------------------------------------------------------------------------
 
 
 def watchdog(node: Node, request: Json, server: socket.socket) -> None:
@@ -1842,9 +1901,7 @@ def tend(node: Node) -> None:
         detach(lambda: take_over(node, why), node.at("agent.log"))
 
 
-# ---------------------------------------------------------------------------------------------
-# Attach
-# ---------------------------------------------------------------------------------------------
+# --- Attach ----------------------------------------------------------------------------------
 
 
 class Watch:
@@ -1947,9 +2004,7 @@ class Watch:
                 self._spoke = time.monotonic()
 
 
-# ---------------------------------------------------------------------------------------------
-# Verbs
-# ---------------------------------------------------------------------------------------------
+# --- Verbs -----------------------------------------------------------------------------------
 
 
 class Call:
@@ -1984,6 +2039,9 @@ def offer(request: Json, call: Call) -> Json:
     root = root_of(request)
     holders = interfaces()
     sha = request.get("source")
+    ticket = Ticket.of(request)
+    if ticket:
+        ticket.leave()
     return {
         "ok": True,
         "machine_id": read_text("/etc/machine-id").strip() or socket.gethostname(),
@@ -1998,7 +2056,7 @@ def offer(request: Json, call: Call) -> Json:
         "cpus": len(os.sched_getaffinity(0)),
         "clock": time.time(),
         "gpus": gpus(),
-        "busy": busy_slots(),
+        "busy": {**claimed_slots(ticket), **busy_slots()},
         "ports": free_ports(16),
         "addresses": holders,
         "routes": {peer: route(peer, holders) for peer in request.get("peers") or ()},
@@ -2315,9 +2373,7 @@ VERBS: Dict[str, Callable[[Json, Call], Optional[Json]]] = {
 }
 
 
-# ---------------------------------------------------------------------------------------------
-# Rank
-# ---------------------------------------------------------------------------------------------
+# --- Rank ------------------------------------------------------------------------------------
 
 RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 FORWARDED = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
@@ -2391,9 +2447,7 @@ class Wrapper:
         os._exit(os.WEXITSTATUS(status))
 
 
-# ---------------------------------------------------------------------------------------------
-# Main
-# ---------------------------------------------------------------------------------------------
+# --- Main ------------------------------------------------------------------------------------
 
 
 def serve() -> None:
