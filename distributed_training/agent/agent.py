@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     Json = Dict[str, Any]
     Check = Callable[[], Optional[Json]]
     Command = Tuple[str, Optional[int], List[str], Dict[str, str]]
+    Hide = Callable[[str], str]
 
 # --- Constants -------------------------------------------------------------------------------
 
@@ -40,7 +41,11 @@ LINE_COST = 40  # bytes that a line of log takes in the journal beside its text
 LINE_LIMIT = 16 << 10
 PARTIAL_AFTER = 1.0  # seconds until a line without newline is shown
 PROGRESS_EVERY = 2.0  # seconds between two states of a progress bar
-TAIL_BYTES, TAIL_LINES, TAIL_WIDTH = 64 << 10, 50, 500
+TAIL_BYTES, TAIL_LINES, TAIL_WIDTH = 512 << 10, 50, 500
+TRACE_HEAD, TRACE_LINES, MESSAGE_LINES = 15, 60, 20
+WARNING_LINES = 5
+SECRET_LENGTH = 4  # what is shorter would mask half of a log
+OOM_WINDOW = 10.0  # seconds that a large process may take to be gone after it was killed
 
 ALIVE_EVERY = 5.0
 CLIENT_TIMEOUT = 60.0
@@ -53,6 +58,8 @@ JOURNAL_BACKLOG = 1 << 20
 JOURNAL_TIMEOUT = 60.0  # how long a full disk may keep the last journal line
 SEND_CHUNK = 256 << 10
 RESULT_LIMIT = 1 << 20
+GPU_RELEASE_TIMEOUT = 10.0  # a driver frees memory a little after the last process has ended
+NEVER_STARTED = "stopped: not started"  # the end of a node whose gang did not come about
 PREPARED_WAIT = 5.0
 
 encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
@@ -320,7 +327,7 @@ def take_all(names: Sequence[str], holder: Json, claims: Dict[str, Json]) -> Lis
     if len(taken) == len(names):
         return taken
     for lock in taken:
-        os.close(lock.fd)
+        lock.release()
     refused = refused or [name for name, lock in locks.items() if not lock]
     holders = {name: Lock.holder(name) or claims.get(name) or {} for name in refused}
     told = ", ".join(
@@ -355,14 +362,10 @@ class Ticket:
         return None if request.get("since") is None else cls(request)
 
     def leave(self) -> None:
-        """Write it or renew it; without slots, take it back."""
+        """Write it, or renew it."""
         import tempfile
 
-        if self.record["slots"] is None:
-            return
-        if not self.record["slots"]:
-            return self.withdraw()
-        with contextlib.suppress(OSError):  # on a full disk the job has to be quick
+        with contextlib.suppress(OSError):  # on a full disk the job has to be lucky
             share_folder(LOCK_FOLDER)
             share_folder(self.FOLDER)
             fd, draft = tempfile.mkstemp(dir=self.FOLDER)
@@ -704,12 +707,6 @@ def set_oom_score(pid: str, score: int) -> None:
         file.write(str(score))
 
 
-def oom_kills() -> int:
-    """Return how many processes the kernel has killed for lack of memory since it started."""
-    match = re.search(r"^oom_kill (\d+)", read_text("/proc/vmstat"), re.MULTILINE)
-    return int(match.group(1)) if match else 0
-
-
 def fork(body: Callable[[], None]) -> int:
     """Run something in a child process, and return the child's number."""
     pid = os.fork()
@@ -756,8 +753,9 @@ def close_all_but(keep: Sequence[int], errors: str) -> None:
 class Journal:
     """The append-only record of a node's part in a job."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, hide: Hide = str) -> None:
         self.fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._hide = hide
         self._lines: List[str] = []
         self._rest = b""
         self._fresh = True
@@ -771,7 +769,7 @@ class Journal:
         """Add lines of a log."""
         head = '{"t":%.3f,"k":"log","r":%s,"m":' % (time.time(), encode(source))
         for line in lines:
-            self._append(head + encode(line) + "}")
+            self._append(head + encode(self._hide(line)) + "}")
 
     def _append(self, line: str) -> None:
         self._lines.append(line + "\n")
@@ -934,8 +932,8 @@ def pieces(line: str) -> List[str]:
     return [*found, line]
 
 
-def last_lines(path: str) -> List[str]:
-    """Return the last lines of a log."""
+def log_end(path: str, hide: Hide) -> List[str]:
+    """Return the end of a log."""
     try:
         with open(path, "rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -946,7 +944,18 @@ def last_lines(path: str) -> List[str]:
     if size > TAIL_BYTES and "\n" in text.rstrip("\n"):
         text = text.partition("\n")[2]
     lines = text.rstrip("\n").split("\n") if text else []
-    return [clean(line)[:TAIL_WIDTH] for line in lines[-TAIL_LINES:]]
+    return [hide(clean(line))[:TAIL_WIDTH] for line in lines]
+
+
+def hider(secrets: Sequence[str]) -> Hide:
+    """Return what masks secrets in a line, as they are and as programs quote them."""
+    forms = {line for each in secrets for line in (each, *each.splitlines())}
+    forms |= {quoted[1:-1] for each in secrets for quoted in (encode(each), repr(each))}
+    words = sorted((each for each in forms if len(each) >= SECRET_LENGTH), key=len, reverse=True)
+    if not words:
+        return str
+    pattern = re.compile("|".join(map(re.escape, words)))
+    return lambda line: pattern.sub("***", line)
 
 
 class LogTail:
@@ -1016,6 +1025,197 @@ class Logs:
             self.journal.add("note", m=f"{left_out} bytes of log are only in {self.folder}")
 
 
+# --- Evidence --------------------------------------------------------------------------------
+
+TRACEBACK = re.compile(r"(  \+ Exception Group )?Traceback \(most recent call last\):")
+CHAINED = re.compile(r"(During handling of|The above exception was the direct cause)")
+ASIDE = re.compile(r"Exception (ignored )?in")  # threads and finalizers do not end a program
+RANK_PREFIX = re.compile(r"^\[rank\d+\]: ")  # torch.distributed puts it before each line
+CHILD_KILLED = re.compile(r"killed by signal: Killed|<Signals\.SIGKILL")
+KILLED = re.compile(r"Killed process (\d+)")
+XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9A-Fa-f:.]+)\): (\d+)")
+OWN_PIDS = "pid:[4026531836]"  # the kernel's first number space, in which its log speaks
+
+
+def traceback_of(log: Sequence[str]) -> List[str]:
+    """Return the last traceback of a log with what led to it, whatever was printed after it."""
+    lines = [RANK_PREFIX.sub("", line) for line in log]
+    starts = [at for at, line in enumerate(lines) if TRACEBACK.match(line)]
+    starts = [at for at in starts if not (at and ASIDE.match(lines[at - 1]))]
+    if not starts:
+        return []
+    first = last = starts.pop()
+    while starts and any(map(CHAINED.match, lines[starts[-1] : first])):
+        first = starts.pop()
+    end = last + 1
+    while end < len(lines) and (not lines[end] or lines[end][0] == " "):
+        end += 1
+    limit = end + MESSAGE_LINES
+    while end < min(limit, len(lines)) and lines[end] and lines[end][0] != "[":
+        end += 1
+    return shortened(lines[first:end])
+
+
+def shortened(lines: Sequence[str]) -> List[str]:
+    """Return lines without their middle if they are too many: both ends of a traceback count."""
+    if len(lines) <= TRACE_LINES:
+        return list(lines)
+    rest = TRACE_LINES - TRACE_HEAD
+    return [*lines[:TRACE_HEAD], f"... {len(lines) - TRACE_LINES} lines ...", *lines[-rest:]]
+
+
+def torch_error(path: str) -> List[str]:
+    """Return the traceback in an error file as torch's `record` writes it."""
+    message = read_json(path).get("message") or {}
+    if not isinstance(message, dict):
+        return str(message).splitlines()
+    stack = (message.get("extraInfo") or {}).get("py_callstack")
+    return str(stack or message.get("message") or "").splitlines()
+
+
+class KernelLog:
+    """What of interest the kernel has logged since the job began, if this user may read it."""
+
+    def __init__(self) -> None:
+        self.lines: List[str] = []
+        self._fd = -1
+        with contextlib.suppress(OSError):
+            self._fd = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            os.lseek(self._fd, 0, os.SEEK_END)
+
+    def read(self) -> List[str]:
+        """Return its lines about killed processes and GPUs."""
+        record = b"?" if self._fd >= 0 else b""
+        while record:
+            try:
+                record = os.read(self._fd, 8192)
+            except BrokenPipeError:  # some records were overwritten before we came
+                continue
+            except OSError:
+                break
+            line = record.partition(b";")[2].partition(b"\n")[0].decode("utf-8", "replace")
+            if KILLED.search(line) or XID.search(line):
+                self.lines.append(line)
+        return self.lines
+
+
+class OomKills:
+    """Tells whether the kernel killed a process because memory ran out."""
+
+    def __init__(self, log: KernelLog) -> None:
+        self.log = log
+        self.folder = memory_cgroup()
+        self._before = self._last = self.count()
+        self._noted = time.monotonic()
+
+    def count(self) -> int:
+        """Return how many processes were killed in our cgroup, or on the host, up to now."""
+        counters = ("memory.events.local", "memory.events", "memory.oom_control")
+        for path in (*(os.path.join(self.folder, each) for each in counters), "/proc/vmstat"):
+            match = re.search(r"^oom_kill (\d+)", read_text(path), re.MULTILINE)
+            if match:
+                return int(match.group(1))
+        return 0
+
+    def note(self) -> None:
+        """Forget kills that are too old to be why a process ends now."""
+        if time.monotonic() > self._noted + OOM_WINDOW:
+            self._before, self._last, self._noted = self._last, self.count(), time.monotonic()
+
+    def evidence(self, pid: Optional[int]) -> List[str]:
+        """Return what shows that a process was killed so, nothing if it was not.
+
+        :param pid: None: a child of the process may have been killed in its place
+        """
+        told = [line for line in self.log.read() if KILLED.search(line)]
+        if told and pid and os.readlink("/proc/self/ns/pid") == OWN_PIDS:
+            # The log names them all: a kill of another job in this cgroup is not ours.
+            told = [line for line in told if pid in map(int, KILLED.findall(line))]
+            return [*told, memory_limit(self.folder)] if told else []
+        if self.count() <= self._before:
+            return []
+        self._before += 1  # each kill explains one end
+        return [memory_limit(self.folder)]
+
+
+def memory_cgroup() -> str:
+    """Return the folder of our cgroup that counts memory, "" where none can be seen."""
+    for line in read_text("/proc/self/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if not controllers or "memory" in controllers.split(","):
+            base = "/sys/fs/cgroup/memory" if controllers else "/sys/fs/cgroup"
+            # In a container the path may be the host's, and our own cgroup the topmost to be seen.
+            for folder in (base + path, base):
+                if any(os.path.exists(f"{folder}/memory.{x}") for x in ("events", "oom_control")):
+                    return folder.rstrip("/")
+    return ""
+
+
+def memory_limit(folder: str) -> str:
+    """Return in words how much memory there is: the least limit of a cgroup and those around it."""
+    limits = []
+    while folder.startswith("/sys/fs/cgroup"):
+        for limit, peak in (
+            ("memory.max", "memory.peak"),
+            ("memory.limit_in_bytes", "memory.max_usage_in_bytes"),
+        ):
+            size = read_text(os.path.join(folder, limit)).strip()
+            if size.isdigit() and int(size) < 1 << 60:  # else none
+                used = read_text(os.path.join(folder, peak)).strip()
+                limits.append((int(size), used, folder))
+        folder = os.path.dirname(folder)
+    if not limits:
+        total = re.search(r"MemTotal: *(\d+)", read_text("/proc/meminfo"))
+        return f"the host has {int(total.group(1)) >> 10 if total else '?'} MiB of memory"
+    least, used, folder = min(limits)
+    most = f", of which up to {int(used) >> 20} MiB were used" if used.isdigit() else ""
+    return f"the memory limit is {least >> 20} MiB (cgroup {folder}){most}"
+
+
+def gpu_health() -> Dict[str, Dict[str, str]]:
+    """Return the place and the errors of each GPU, as far as its driver knows of them."""
+    health: Dict[str, Dict[str, str]] = {}
+    for query, names in (
+        ("--query-gpu=uuid,pci.bus_id", ("at",)),
+        ("--query-gpu=uuid,ecc.errors.uncorrected.volatile.total", ("uncorrected ECC errors",)),
+        ("--query-gpu=uuid,retired_pages.pending", ("page retirement pending",)),
+        (
+            "--query-remapped-rows=gpu_uuid,remapped_rows.pending,remapped_rows.failure",
+            ("row remapping pending", "row remapping failed"),
+        ),
+    ):
+        for uuid, *cells in nvidia_smi(query):
+            told = dict(zip(names, cells))  # noqa: B905 - Python 3.8 has no strict
+            health.setdefault(uuid, {}).update(told)
+    return health
+
+
+def gpu_faults(gpus: Sequence[str], before: Json, log: KernelLog) -> List[Json]:
+    """Return what befell GPUs since the job began: Xid messages, new errors, disappearance."""
+    now = gpu_health()
+    found: List[Json] = []
+    places = {bus_place((before.get(gpu) or now.get(gpu) or {}).get("at", "")): gpu for gpu in gpus}
+    for line in log.read():
+        match = XID.search(line)
+        if match and bus_place(match.group(1)) in places:
+            gpu = places[bus_place(match.group(1))]
+            found.append({"gpu": gpu, "xid": int(match.group(2)), "m": line})
+    for gpu in filter(before.get, gpus):
+        new = [
+            f"{name}: {value}"
+            for name, value in now.get(gpu, {}).items()
+            if before[gpu].get(name, value) != value
+        ]
+        gone = [] if gpu in now else ["nvidia-smi does not list it any more"]
+        found += [{"gpu": gpu, "xid": None, "m": f"{gpu}: {each}"} for each in new + gone]
+    return found
+
+
+def bus_place(text: str) -> Tuple[int, ...]:
+    """Return domain, bus and device of a PCI address, however many digits are written."""
+    return tuple(int(part, 16) for part in text.partition(".")[0].split(":") if part)[:3]
+
+
 # --- Node ------------------------------------------------------------------------------------
 
 
@@ -1030,6 +1230,7 @@ class Node:
         self.mark = f"{job}/{attempt}/{node}"
         self.root = root
         self.path = os.path.join(root, "jobs", self.mark)
+        self.hide: Hide = str
 
     @classmethod
     def of(cls, request: Json) -> Node:
@@ -1037,7 +1238,9 @@ class Node:
         missing = [name for name in ("job", "attempt", "node") if request.get(name) is None]
         if missing:
             raise Refusal("bad_request", f"the request lacks {', '.join(missing)}")
-        return cls(root_of(request), request["job"], request["attempt"], request["node"])
+        node = cls(root_of(request), request["job"], request["attempt"], request["node"])
+        node.hide = hider(request.get("secrets") or ())
+        return node
 
     def at(self, *names: str) -> str:
         """Return the path of something in the node's folder."""
@@ -1092,6 +1295,12 @@ class Node:
         finally:
             os.close(fd)
         return last if last.get("k") == "ended" else None
+
+    def never_started(self) -> bool:
+        """Tell whether the node was let go because the job was refused on another host."""
+        ended = self.ended() or {}
+        started = (event for event in events(self.journal) if event["k"] == "started")
+        return ended.get("reason") == NEVER_STARTED and not any(started)
 
     def server(self) -> socket.socket:
         """Return the socket at which the supervisor will take requests."""
@@ -1224,11 +1433,16 @@ class Preflight:
         return problem(f"cannot reach the head at {address} port {port}", why, do)
 
     def occupied(self) -> Optional[Json]:
-        """Look for processes of nobody's job on the wanted GPUs."""
+        """Look for processes of nobody's job on the wanted GPUs, once the last job's are gone."""
         wanted = {name[4:] for name in self.request.get("slots") or () if name.startswith("gpu-")}
-        rows = nvidia_smi("--query-compute-apps=gpu_uuid,pid") if wanted else []
-        strangers = sorted(int(pid) for uuid, pid, *_ in rows if uuid in wanted and pid.isdigit())
-        if not strangers:
+        until = time.monotonic() + GPU_RELEASE_TIMEOUT
+        strangers = gpu_processes(wanted)
+        while not any(map(Process.find, strangers)) and time.monotonic() < until:
+            if not strangers and not gpu_memory_held(wanted):
+                return None
+            time.sleep(0.5)
+            strangers = gpu_processes(wanted)
+        if not strangers:  # memory of no process may be the display's
             return None
         told = ", ".join(f"{pid} of {process_user(pid)} ({command_of(pid)})" for pid in strangers)
         do = "end them, or leave these GPUs out with gpus= in the fleet"
@@ -1241,9 +1455,8 @@ class Preflight:
         code, name = exit_of(os.waitpid(pid, 0)[1])
         if code == 0:
             return None
-        why = "\n".join(
-            [f"it ended with {name or f'exit code {code}'}; its last lines:", *last_lines(log)]
-        )
+        tail = log_end(log, self.node.hide)[-TAIL_LINES:]
+        why = "\n".join([f"it ended with {name or f'exit code {code}'}; its last lines:", *tail])
         return problem("the setup script failed", why, "correct it")
 
     def python(self) -> Optional[Json]:
@@ -1276,6 +1489,22 @@ class Preflight:
                 f"{name} cannot be run", f"{path} is on a file system mounted noexec", do
             )
         return None
+
+
+def gpu_processes(uuids: Set[str]) -> List[int]:
+    """Return the processes that compute on any of these GPUs."""
+    rows = nvidia_smi("--query-compute-apps=gpu_uuid,pid") if uuids else []
+    return sorted(int(pid) for uuid, pid, *_ in rows if uuid in uuids and pid.isdigit())
+
+
+def gpu_memory_held(uuids: Set[str]) -> bool:
+    """Tell whether any of these GPUs has more memory in use than a driver or a display takes."""
+    rows = nvidia_smi("--query-gpu=uuid,memory.used,memory.total") if uuids else []
+    return any(
+        int(used) > max(1024, int(total) // 20)
+        for uuid, used, total, *_ in rows
+        if uuid in uuids and used.isdigit() and total.isdigit()
+    )
 
 
 def process_user(pid: int) -> str:
@@ -1339,7 +1568,8 @@ class Gang:
         self.by_us = False
         self._last_done = 0.0
         self._records: Dict[str, int] = {}
-        self._oom_kills = oom_kills()
+        self.kernel = KernelLog()
+        self.oom_kills = OomKills(self.kernel)
 
     def start(self, request: Json, keep: Sequence[int]) -> Dict[str, int]:
         """Start all processes, or raise Refusal at the first that cannot be."""
@@ -1360,9 +1590,11 @@ class Gang:
         return {process.name: pid for pid, process in self.started.items()}
 
     def _command(self, process: Json, base: Dict[str, str]) -> Command:
+        errors = self.node.at("ranks", f"{process['rank']}.error")
         env = {
             **(process.get("defaults") or {}),
             **base,
+            **({} if process["rank"] is None else {"TORCHELASTIC_ERROR_FILE": errors}),
             **process["env"],
             **own_variables(self.node),
         }
@@ -1402,18 +1634,23 @@ class Gang:
                     self._exit(record)
 
     def _exit(self, record: Json) -> None:
-        killed = record["signal"] == "SIGKILL" or record["code"] == 137  # as a shell puts it
-        own = {
-            "by_us": self.by_us,
-            "tail": last_lines(self.node.at("logs", f"{record['name']}.log")),
-            "oom": killed and not self.by_us and oom_kills() > self._oom_kills,
-        }
-        self.journal.add("exit", **record, **own)
+        story = exit_story(self.node, record)
+        evidence = [] if self.by_us else self._memory(record, story["tail"])
+        self.journal.add(
+            "exit", **record, **story, by_us=self.by_us, oom=bool(evidence), evidence=evidence
+        )
         if record["rank"] is not None and record["code"] == 0:
             self.done.add(record["rank"])
             self._last_done = time.monotonic()
         elif record["rank"] is not None or not self.expected:
             self.failed = self.failed or record["code"] != 0
+
+    def _memory(self, record: Json, tail: Sequence[str]) -> List[str]:
+        """Return what shows that memory ran out, if that is why a process ended."""
+        if record["signal"] == "SIGKILL":
+            return self.oom_kills.evidence(record["pid"])
+        child = record["code"] == 137 or (record["code"] and any(map(CHILD_KILLED.search, tail)))
+        return self.oom_kills.evidence(None) if child else []
 
     def outcome(self, grace: float) -> Optional[Tuple[str, str]]:
         """Return why it is over and how it went, as soon as that is certain."""
@@ -1437,6 +1674,19 @@ class Gang:
         if late and time.monotonic() > self.start_by:
             return f"{numbered(late)} did not start in time (start_timeout)", "failed"
         return None
+
+
+def exit_story(node: Node, record: Json) -> Json:
+    """Return what a process left to say about its end."""
+    lines = log_end(node.at("logs", f"{record['name']}.log"), node.hide)
+    trace = record.pop("traceback", None) or torch_error(
+        node.at("ranks", f"{record['rank']}.error")
+    )
+    return {
+        "tail": lines[-TAIL_LINES:],
+        "traceback": shortened([node.hide(line) for line in trace]) or traceback_of(lines),
+        "nccl": [line for line in lines if "NCCL WARN" in line][-WARNING_LINES:],
+    }
 
 
 def numbered(ranks: Set[int]) -> str:
@@ -1560,9 +1810,11 @@ class Supervisor:
         self.agents = [process for process in agents if process]
         self.wakeups = Wakeups()
         self.desk = Desk(server)
-        self.journal = Journal(node.journal)
+        self.journal = Journal(node.journal, node.hide)
         self.logs = Logs(node.at("logs"), self.journal)
         self.gang = Gang(node, self.journal)
+        self.gpus = [name[4:] for name in request.get("slots") or () if name.startswith("gpu-")]
+        self.gpu_health: Json = {}
         self.grace = float(request.get("grace_period", 30))
         self.stop_signal = str(request.get("stop_signal") or "SIGTERM")
         self.locks: List[Lock] = []
@@ -1604,6 +1856,7 @@ class Supervisor:
                 "boot_id": boot_id(),
                 "hostname": socket.gethostname(),
                 "since": time.time(),
+                "secrets": bool(self.request.get("secrets")),
             },
         )
         write_whole(self.node.at("owner"), str(self.request.get("owner") or "").encode())
@@ -1645,6 +1898,9 @@ class Supervisor:
             problems = Preflight(self.node, self.request).problems()
             message = encode({"verb": "checked", "problems": problems})
             theirs.sendall(message.encode("utf-8", "replace") + b"\n")
+            if self.gpus and not problems:  # after the answer, since nvidia-smi may take seconds
+                health = encode({"verb": "health", "gpus": gpu_health()})
+                theirs.sendall(health.encode("utf-8", "replace") + b"\n")
 
         fork(report)
         theirs.close()
@@ -1664,6 +1920,7 @@ class Supervisor:
         signals = self.wait()
         for client, message in self.desk.messages():
             self.answer(client, message)
+        self.gang.oom_kills.note()
         self.gang.reap()
         self.gang.read_records()
         self.judge(signals)
@@ -1722,7 +1979,10 @@ class Supervisor:
         """Write the last line, give everything back and answer whoever waits for that."""
         self.logs.finish()
         survivors = self.ending.survivors if self.ending else []
-        self.journal.add("ended", state=self.state, reason=self.reason, survivors=survivors)
+        failed = self.gpus and self.gang.failed  # else nobody asks how the GPUs are
+        faults = gpu_faults(self.gpus, self.gpu_health, self.gang.kernel) if failed else []
+        end = {"state": self.state, "reason": self.reason, "survivors": survivors}
+        self.journal.add("ended", **end, gpu_faults=faults)
         until = time.monotonic() + (0 if self.refusal else JOURNAL_TIMEOUT)
         while self.journal.flush() and self.journal.backlog and time.monotonic() < until:
             time.sleep(0.5)
@@ -1771,6 +2031,10 @@ class Supervisor:
         for each in self.waiting:
             each.reply(self.preparation())
         self.waiting = []
+
+    def on_health(self, client: Client, message: Json) -> None:
+        """Keep how the GPUs were before the ranks."""
+        self.gpu_health = message["gpus"]
 
     def on_gone(self, client: Client, message: Json) -> None:
         """Notice a preflight that ended without a word."""
@@ -1888,8 +2152,10 @@ def lost_exit(node: Node, event: Json, status: Optional[int]) -> Json:
     """Return the exit record of a process whose supervisor did not see its end."""
     elapsed = time.time() - event["t"]
     record = exit_record(event["name"], event["rank"], event["pid"], status, elapsed)
-    tail = last_lines(node.at("logs", f"{event['name']}.log"))
-    return {**record, "by_us": True, "tail": tail, "oom": False}
+    if node.state().get("secrets") and node.hide is str:  # they went with the supervisor
+        untold = {"tail": ["(left out, since it may hold secrets)"], "traceback": [], "nccl": []}
+        return {**record, **untold, "by_us": True, "oom": False}
+    return {**record, **exit_story(node, record), "by_us": True, "oom": False}
 
 
 def tend(node: Node) -> None:
@@ -2040,8 +2306,10 @@ def offer(request: Json, call: Call) -> Json:
     holders = interfaces()
     sha = request.get("source")
     ticket = Ticket.of(request)
-    if ticket:
+    if ticket and request.get("slots"):
         ticket.leave()
+    elif ticket and request.get("slots") is not None:
+        ticket.withdraw()
     return {
         "ok": True,
         "machine_id": read_text("/etc/machine-id").strip() or socket.gethostname(),
@@ -2114,6 +2382,9 @@ def prepare(request: Json, call: Call) -> Json:
         reply = node.ask({"verb": "prepare"})
         if reply:
             return reply if created or not reply["ok"] else {**reply, "already": True}
+        if node.never_started():
+            node.remove()
+            continue
         if node.ended():
             raise Refusal("ended", f"attempt {node.mark} has ended here: use another attempt")
         if created or time.monotonic() > until:
@@ -2434,7 +2705,10 @@ class Wrapper:
     def finish(self, status: int) -> None:
         """Record how the program ended, and end in the same way."""
         elapsed = time.monotonic() - self.began
-        self.write(exit_record(self.name, self.rank, self.pid, status, elapsed))
+        record = exit_record(self.name, self.rank, self.pid, status, elapsed)
+        # The launcher's own error file goes with the launcher.
+        record["traceback"] = torch_error(os.environ.get("TORCHELASTIC_ERROR_FILE", ""))
+        self.write(record)
         if os.WIFSIGNALED(status):
             import resource
 

@@ -21,6 +21,7 @@ class NodeRef:
 
     node_rank: int
     host: Host
+    address: str
     root: str
     ranks: tuple[int, ...]
     offset: int = 0
@@ -46,6 +47,7 @@ class JobRef:
             NodeRef(
                 node.node_rank,
                 node.host,
+                node.address,
                 node.folder.partition("/jobs/")[0],
                 tuple(rank.rank for rank in node.ranks),
             )

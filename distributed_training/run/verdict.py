@@ -33,6 +33,7 @@ class NodeState:
     exits: list[Mapping[str, Any]] = field(default_factory=list)
     ended: Mapping[str, Any] | None = None  # the node's last record
     lost: str | None = None  # why it was given up
+    clock: float = 0.0  # seconds by which the host's clock is ahead of ours
 
     @property
     def failure(self) -> Mapping[str, Any] | None:
@@ -68,7 +69,7 @@ def is_port_taken(error: TrainingError) -> bool:
 
 def _first_failure(nodes: Sequence[NodeState]) -> tuple[NodeState, Mapping[str, Any]] | None:
     failed = [(node, failure) for node in nodes if (failure := node.failure)]
-    return min(failed, key=lambda pair: _precedence(pair[1]), default=None)
+    return min(failed, key=_cause, default=None)
 
 
 def _failed(exit_: Mapping[str, Any]) -> bool:
@@ -78,6 +79,13 @@ def _failed(exit_: Mapping[str, Any]) -> bool:
 def _precedence(exit_: Mapping[str, Any]) -> tuple[bool, float]:
     """A launcher ends because a rank of it did; it is the cause only if no rank is."""
     return exit_["rank"] is None, exit_["t"]
+
+
+def _cause(failed: tuple[NodeState, Mapping[str, Any]]) -> tuple[bool, float]:
+    """Order failures of several hosts by one clock."""
+    node, exit_ = failed
+    is_launcher, when = _precedence(exit_)
+    return is_launcher, when - node.clock
 
 
 def _followers(nodes: Sequence[NodeState], first: Mapping[str, Any]) -> list[str]:

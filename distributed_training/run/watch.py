@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from distributed_training.errors import AgentError, HostUnreachable, TrainingError
-from distributed_training.run.job import JobRef
+from distributed_training.run.job import JobRef, NodeRef
 from distributed_training.run.stop import stop
 from distributed_training.run.verdict import TIMED_OUT, NodeState, verdict
 
@@ -19,7 +20,37 @@ if TYPE_CHECKING:
 
     from distributed_training.run.agents import HostAgent, Stream
 
+SSH_PORT = 22
 _RETRY = 2.0  # seconds until a broken connection is tried again
+_ATTEMPT = 5.0  # least seconds that an attempt to connect is given
+_PROBE = 8.0  # seconds that a neighbour is given to say whether it reaches a silent host
+
+
+class Silence:
+    """For how long a host has not been heard of."""
+
+    def __init__(self) -> None:
+        self._heard = time.monotonic()
+        self._noted = False
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the host was heard of."""
+        return time.monotonic() - self._heard
+
+    def patience(self, host_timeout: float) -> float:
+        """Return the seconds to wait for a connection, so that a lost host is found in time."""
+        return max(_ATTEMPT, host_timeout - self.seconds)
+
+    def ends(self) -> None:
+        """Note that the host was heard of."""
+        self._heard = time.monotonic()
+        self._noted = False
+
+    def begins(self) -> bool:
+        """Return whether it is news that the host is silent."""
+        news, self._noted = not self._noted, True
+        return news
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,20 +135,18 @@ class Watcher:
 
     async def _follow(self, state: NodeState) -> None:
         """Read a node's journal to its end, over as many connections as it takes."""
-        seen = time.monotonic()
-        told = False
+        silence = Silence()
         while state.ended is None and state.lost is None:
             try:
-                async with self._attached(state) as stream:
-                    told = False
-                    await self._read(state, stream)
-                seen = time.monotonic()
+                async with AsyncExitStack() as stack:
+                    async with asyncio.timeout(silence.patience(self._ref.host_timeout)):
+                        stream = await stack.enter_async_context(self._attached(state))
+                    await self._read(state, stream, silence)
             except (HostUnreachable, TimeoutError) as error:
                 await self._agents[state.ref.host.name].transport.close()
-                if not told:
+                if silence.begins():
                     self._log(f"{_reason(state, error)}; trying again, the ranks go on")
-                told = True
-                self._give_up(state, seen)
+                await self._look_into(state, silence.seconds)
             except AgentError as error:
                 self._lose(state, error.message)
             if state.ended is None and state.lost is None:
@@ -134,11 +163,16 @@ class Watcher:
             owner=self._owner,
         )
 
-    async def _read(self, state: NodeState, stream: Stream) -> None:
+    async def _read(self, state: NodeState, stream: Stream, silence: Silence) -> None:
         """Take lines as they come. Whatever the agent sends is answered: that renews the lease."""
         node = state.ref.node_rank
+        silence.ends()
+        state.clock = stream.answer["clock"] - time.time()
+        for record in stream.answer["passed"]:
+            self._learn(state, record)
         position = int(stream.answer["offset"])
         while lines := await asyncio.wait_for(stream.lines(), self._ref.host_timeout):
+            silence.ends()
             for line in lines:
                 record = json.loads(line)
                 if "t" not in record:  # a sign of life, not part of the journal
@@ -157,7 +191,13 @@ class Watcher:
             self._log(f"[{source} {host}] {record['m']}")
         elif kind == "note":
             self._log(f"[{host}] {record['m']}")
-        elif kind == "exit":
+        else:
+            self._learn(state, record)
+
+    def _learn(self, state: NodeState, record: Mapping[str, Any]) -> None:
+        """Take note of an end, once: an earlier watcher may have read of it before us."""
+        kind, host = record["k"], state.ref.host.name
+        if kind == "exit" and record not in state.exits:
             state.exits.append(record)
             if state.failure is record:
                 self._end_others(f"a rank failed on {host}")
@@ -166,11 +206,30 @@ class Watcher:
             if record["state"] != "success":
                 self._end_others(f"the job ended on {host}: {record['reason']}")
 
-    def _give_up(self, state: NodeState, seen: float) -> None:
-        """Count a host as lost when its own agent must have ended the ranks by now."""
+    async def _look_into(self, state: NodeState, silent: float) -> None:
+        """Judge a silent host: whether it is gone, or only we cannot reach it."""
         limit = self._ref.orphan_timeout
-        if limit is not None and time.monotonic() - seen > limit:
+        if limit is not None and silent > limit:
             self._lose(state, f"it has been out of reach for {limit:g} s")
+        elif silent >= self._ref.host_timeout and await self._neighbours_miss(state):
+            self._lose(state, "neither we nor the other hosts of the job can reach it")
+
+    async def _neighbours_miss(self, state: NodeState) -> bool:
+        """Return whether other hosts of the job answer us and cannot reach this one either."""
+        others = [node for node in self._ref.nodes if node is not state.ref]
+        port = state.ref.host.port or SSH_PORT
+
+        async def reaches(node: NodeRef) -> bool | None:
+            try:
+                answer = await self._agents[node.host.name].call(
+                    "reach", within=_PROBE, address=state.ref.address, port=port
+                )
+            except TrainingError:
+                return None
+            return bool(answer["reached"])
+
+        answers = await asyncio.gather(*(reaches(node) for node in others))
+        return False in answers and True not in answers
 
     def _lose(self, state: NodeState, why: str) -> None:
         state.lost = why

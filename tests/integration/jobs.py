@@ -125,7 +125,8 @@ class Jobs:
                 job.plan = await launch(spec, list(agents.values()), owner=owner, snapshot=taken)
                 ref = JobRef.of(job.plan)
                 job.outcome = await Watcher(ref, agents, owner, log).watch()
-                job.left = await collect.result(ref, agents)
+                if job.outcome.error is None:
+                    job.left = await collect.result(ref, agents)
         return job
 
     @asynccontextmanager

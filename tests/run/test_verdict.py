@@ -16,7 +16,10 @@ from distributed_training.fleet import Host
 from distributed_training.run.job import JobRef, NodeRef
 from distributed_training.run.verdict import TIMED_OUT, NodeState, is_port_taken, verdict
 
-NODES = (NodeRef(0, Host("gpu1"), "/r", (0, 1)), NodeRef(1, Host("gpu2"), "/r", (2, 3)))
+NODES = (
+    NodeRef(0, Host("gpu1"), "10.0.0.1", "/r", (0, 1)),
+    NodeRef(1, Host("gpu2"), "10.0.0.2", "/r", (2, 3)),
+)
 REF = JobRef("job", 0, NODES, 30.0, 60.0, 900.0, 0.0)
 
 
