@@ -124,15 +124,17 @@ class ParamikoChannel(Channel):
                 data: bytes = await self._submit(self._channel.recv, CHUNK)
                 return data
             if ended:
-                self._expect_orderly_end()
+                await self._expect_orderly_end()
                 return b""
             await self._arrived.heard.wait()
 
-    def _expect_orderly_end(self) -> None:
+    async def _expect_orderly_end(self) -> None:
         channel = self._channel
-        known = channel.eof_received or channel.exit_status != -1 or channel in _signals
-        if not known and not channel.get_transport().is_active():
-            raise self._lost()
+        if channel.eof_received or channel.exit_status != -1 or channel in _signals:
+            return
+        for _ in range(20):  # paramiko ends the channels of a broken connection before it says so
+            self._expect_living_connection()
+            await asyncio.sleep(0.05)
 
     async def _keep_stderr(self) -> None:
         while True:
@@ -182,7 +184,7 @@ class ParamikoChannel(Channel):
             self._ended.heard.clear()
             if not self._ended.is_set():
                 await self._ended.heard.wait()
-        self._expect_orderly_end()
+        await self._expect_orderly_end()
         await asyncio.wait({self._drain}, timeout=STRAGGLE)
         status = self._channel.exit_status
         return Exit(
