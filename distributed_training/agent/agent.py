@@ -62,6 +62,38 @@ GPU_RELEASE_TIMEOUT = 10.0  # a driver frees memory a little after the last proc
 NEVER_STARTED = "stopped: not started"  # the end of a node whose gang did not come about
 PREPARED_WAIT = 5.0
 
+# Where marks outlive a restart of the host, for all its users.
+WITHHELD = os.path.join(
+    os.environ.get("DT_LOCK_DIR") or "/var/tmp/.distributed_training", "withheld.json"
+)
+LOGIND = (
+    ("KillUserProcesses", "kill its ranks (KillUserProcesses=yes)"),
+    ("RemoveIPC", "empty its /dev/shm (RemoveIPC=yes)"),
+)
+FRAMEWORKS = (
+    "torch", "tensorflow", "jax", "mpi4py", "deepspeed", "horovod", "accelerate", "lightning",
+    "ray",
+)  # fmt: skip
+VERSIONS = """
+import json, sys
+from importlib import metadata
+found = {"python": ".".join(map(str, sys.version_info[:3]))}
+for name in sys.argv[1:]:
+    try:
+        found[name] = metadata.version(name)
+    except metadata.PackageNotFoundError:
+        pass
+print("\\n\\n" + json.dumps(found))
+"""
+SHM_NAMES = (
+    "torch_*", "nccl-*", "psm_*", "sem.mp-*", "cuda.shm.*", "vader_segment.*", "sm_segment.*",
+    "__KMP_REGISTERED_LIB_*",
+)  # fmt: skip
+KNOCK_TIMEOUT = 5.0
+HOUSEKEEPING_EVERY = 3600.0
+COLLECTED_AFTER = 3600.0  # a job that has just ended may still be asked for its results
+KEEP_DAYS = 7.0
+
 encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
@@ -137,18 +169,23 @@ def write_json(path: str, record: Json) -> None:
     write_whole(path, encode(record).encode("utf-8", "replace"))
 
 
-def remove_tree(path: str) -> int:
-    """Remove a folder, its read-only folders too, and return the bytes that were in it."""
+def remove_tree(path: str) -> None:
+    """Remove a folder, its read-only folders too."""
     import shutil
 
-    size = 0
-    for folder, _, names in os.walk(path):
+    for folder, _, _ in os.walk(path):
         with contextlib.suppress(OSError):
             os.chmod(folder, 0o700)
-        for name in names:
-            with contextlib.suppress(OSError):
-                size += os.lstat(os.path.join(folder, name)).st_size
     shutil.rmtree(path, ignore_errors=True)
+
+
+def tree_size(path: str) -> int:
+    """Return the bytes in a file or below a folder."""
+    files = [os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names]
+    size = 0
+    for file in files or [path]:
+        with contextlib.suppress(OSError):
+            size += os.lstat(file).st_size
     return size
 
 
@@ -174,18 +211,11 @@ def user_name(uid: Optional[int] = None) -> str:
 def nvidia_smi(query: str) -> List[List[str]]:
     """Return the rows that nvidia-smi answers, none where it is absent or fails."""
     import shutil
-    import subprocess
 
     path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/bin", "/usr/local/cuda/bin"])
     program = shutil.which("nvidia-smi", path=path)
-    if not program:
-        return []
-    command = [program, query, "--format=csv,noheader,nounits"]
-    try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=20)
-    except (OSError, subprocess.TimeoutExpired):
-        return []
-    lines = done.stdout.decode("utf-8", "replace").splitlines() if done.returncode == 0 else []
+    told = output_of([program, query, "--format=csv,noheader,nounits"]) if program else None
+    lines = (told or "").splitlines()
     rows = [[cell.strip() for cell in line.split(",")] for line in lines]
     return [row for row in rows if len(row) > query.count(",")]  # else a remark, not a row
 
@@ -236,6 +266,135 @@ def route(peer: str, holders: Dict[str, str]) -> Json:
     except OSError as error:
         return {"error": error.strerror or str(error)}
     return {"interface": holders.get(source.partition("%")[0], ""), "source": source}
+
+
+# --- Fitness ---------------------------------------------------------------------------------
+
+
+def output_of(command: Sequence[str], env: Optional[Dict[str, str]] = None) -> Optional[str]:
+    """Return what a program prints, None where it is absent, fails or hangs."""
+    import subprocess
+
+    nobody = subprocess.DEVNULL
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        done = subprocess.run(command, env=env, stdin=nobody, capture_output=True, timeout=20)
+        return None if done.returncode else done.stdout.decode("utf-8", "replace")
+    return None
+
+
+def fitness(root: str) -> Json:
+    """Return what makes a host fit for training or unfit, as far as it costs nothing to know."""
+    import glob
+    import resource
+
+    limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+    return {
+        "disk_free": disk_free(root),
+        "shm_free": disk_free("/dev/shm"),
+        "memlock": None if limit == resource.RLIM_INFINITY else limit,
+        "infiniband": os.path.isdir("/dev/infiniband"),
+        "gpu_devices": len(glob.glob("/dev/nvidia[0-9]*")),
+    }
+
+
+def versions(python: str, env: Dict[str, str], folder: str) -> Json:
+    """Return the versions of an interpreter and of frameworks there, without importing these."""
+    import shutil
+
+    program = os.path.join(folder, python) if "/" in python else python
+    path = shutil.which(program, path=env.get("PATH", os.defpath))
+    told = output_of([path, "-c", VERSIONS, *FRAMEWORKS], env) if path else None
+    with contextlib.suppress(ValueError):
+        record = json.loads((told or "").rpartition("\n\n")[2])
+        return record if isinstance(record, dict) else {}
+    return {}
+
+
+def in_use(strangers: Sequence[int]) -> Json:
+    """Return the finding that processes of nobody's job are on GPUs."""
+    told = ", ".join(f"{pid} of {process_user(pid)} ({command_of(pid)})" for pid in strangers)
+    do = "end them, or leave these GPUs out with gpus= in the fleet"
+    return problem("a wanted GPU is in use", f"by processes of no job: {told}", do)
+
+
+def logind() -> Optional[Json]:
+    """See that systemd lets a job outlive the SSH session that started it."""
+    user = user_name()
+    if os.getuid() == 0 or not os.path.isdir("/run/systemd/system"):
+        return None  # root is exempt from both settings
+    if os.path.exists(f"/var/lib/systemd/linger/{user}"):
+        return None
+    told = output_of(["loginctl", "show-session", "-p", "KillUserProcesses", "-p", "RemoveIPC"])
+    harms = [harm for setting, harm in LOGIND if f"{setting}=yes" in (told or "")]
+    if not harms or output_of(["loginctl", "--no-ask-password", "enable-linger"]) is not None:
+        return None
+    why = f"once the last session of user {user} closes, it would {' and '.join(harms)}"
+    do = f"let an administrator run once: sudo loginctl enable-linger {user}"
+    return problem("systemd-logind would break the job", why, do)
+
+
+def withheld() -> Json:
+    """Return who has drained the host, and its last fault of its own."""
+    line = read_text(WITHHELD).partition("\n")[0]  # it is written by one call, and then cut
+    with contextlib.suppress(ValueError):
+        record = json.loads(line)
+        return record if isinstance(record, dict) else {}
+    return {}
+
+
+def withhold(marks: Json) -> None:
+    """Note for all users of the host why it should not be used; None takes a mark back."""
+    with contextlib.suppress(FileExistsError), umask(0):
+        os.mkdir(os.path.dirname(WITHHELD), 0o1777)
+    fd = open_lock(WITHHELD)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        stamped = {name: {"since": time.time(), **mark} for name, mark in marks.items() if mark}
+        kept = {name: mark for name, mark in withheld().items() if name not in marks}
+        line = encode({**kept, **stamped}).encode("utf-8", "replace") + b"\n"
+        os.pwrite(fd, line, 0)
+        os.ftruncate(fd, len(line))
+    finally:
+        os.close(fd)
+
+
+def note_restart(root: str) -> None:
+    """Notice jobs that a restart of the host has ended, once after each."""
+    stamp = os.path.join(root, "boot_id")
+    if not os.path.isdir(root) or read_text(stamp) == boot_id():
+        return
+    for node in nodes(root):
+        tend(node)
+    with contextlib.suppress(OSError):
+        write_whole(stamp, boot_id().encode())
+
+
+def leave_no_shm(since: float) -> None:
+    """Remove what frameworks of an ended job have left in /dev/shm, as killed ranks do."""
+    from fnmatch import fnmatchcase
+
+    left = {}
+    with contextlib.suppress(OSError):
+        for entry in os.scandir("/dev/shm"):
+            stat = entry.stat(follow_symlinks=False)
+            known = any(fnmatchcase(entry.name, pattern) for pattern in SHM_NAMES)
+            if known and stat.st_uid == os.geteuid() and stat.st_ctime >= since:
+                left[entry.path] = entry.name
+    used = "".join(map(open_shm, process_table())) if left else ""
+    for path, name in left.items():
+        if f"/{name}\n" not in used:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+
+
+def open_shm(pid: int) -> str:
+    """Return the lines that tell which segments a process has mapped or open."""
+    lines = [line for line in read_text(f"/proc/{pid}/maps").splitlines() if "/dev/shm/" in line]
+    with contextlib.suppress(OSError):
+        for fd in os.listdir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(OSError):
+                lines.append(os.readlink(f"/proc/{pid}/fd/{fd}"))
+    return "".join(line + "\n" for line in lines)
 
 
 # --- Locks and ports -------------------------------------------------------------------------
@@ -1377,7 +1536,7 @@ class Preflight:
         The head is reached for only if nothing else is wrong: where it fails, its own findings
         must not be the only ones that are told.
         """
-        found = self._run((self.source, self.occupied))
+        found = self._run((self.source, self.occupied, logind))
         setup = self.request.get("setup")
         if not setup:
             found += self.program()
@@ -1386,6 +1545,11 @@ class Preflight:
             return found
         # What the setup would have made cannot be missed if it never ran or failed.
         return self._run((self.setup,)) or self.program()
+
+    def versions(self) -> Json:
+        """Return what the ranks' interpreter has."""
+        python = self.request.get("python")
+        return versions(python, self.env, self.work) if python else {}
 
     def program(self) -> List[Json]:
         """Look for what the ranks are to run."""
@@ -1444,9 +1608,7 @@ class Preflight:
             strangers = gpu_processes(wanted)
         if not strangers:  # memory of no process may be the display's
             return None
-        told = ", ".join(f"{pid} of {process_user(pid)} ({command_of(pid)})" for pid in strangers)
-        do = "end them, or leave these GPUs out with gpus= in the fleet"
-        return problem("a wanted GPU is in use", f"by processes of no job: {told}", do)
+        return in_use(strangers)
 
     def setup(self) -> Optional[Json]:
         """Run the setup script."""
@@ -1808,6 +1970,7 @@ class Supervisor:
         self.watchdog = os.getppid()
         agents = map(Process.find, (os.getpid(), self.watchdog))
         self.agents = [process for process in agents if process]
+        self.since = time.time()
         self.wakeups = Wakeups()
         self.desk = Desk(server)
         self.journal = Journal(node.journal, node.hide)
@@ -1821,6 +1984,7 @@ class Supervisor:
         self.listener: Optional[socket.socket] = None
         self.checker: Optional[Client] = None
         self.prepared = False
+        self.versions: Json = {}
         self.pids: Dict[str, int] = {}
         self.refusal: Optional[Refusal] = None
         self.ending: Optional[Ending] = None
@@ -1846,7 +2010,7 @@ class Supervisor:
 
     def begin(self) -> None:
         """Note who tends the node, take what it needs and let the preflight run."""
-        noted = ("label", "slots", "port", "stop_signal", "grace_period")
+        noted = ("label", "slots", "port", "stop_signal", "grace_period", "keep_days")
         write_json(
             self.node.at("state.json"),
             {
@@ -1855,7 +2019,7 @@ class Supervisor:
                 "agents": [process.key for process in self.agents],
                 "boot_id": boot_id(),
                 "hostname": socket.gethostname(),
-                "since": time.time(),
+                "since": self.since,
                 "secrets": bool(self.request.get("secrets")),
             },
         )
@@ -1895,8 +2059,10 @@ class Supervisor:
             Wakeups.forget()
             set_oom_score("self", 0)
             ours.close()
-            problems = Preflight(self.node, self.request).problems()
-            message = encode({"verb": "checked", "problems": problems})
+            preflight = Preflight(self.node, self.request)
+            problems = preflight.problems()
+            found = {} if problems else preflight.versions()
+            message = encode({"verb": "checked", "problems": problems, "versions": found})
             theirs.sendall(message.encode("utf-8", "replace") + b"\n")
             if self.gpus and not problems:  # after the answer, since nvidia-smi may take seconds
                 health = encode({"verb": "health", "gpus": gpu_health()})
@@ -1979,6 +2145,7 @@ class Supervisor:
         """Write the last line, give everything back and answer whoever waits for that."""
         self.logs.finish()
         survivors = self.ending.survivors if self.ending else []
+        leave_no_shm(self.since)
         failed = self.gpus and self.gang.failed  # else nobody asks how the GPUs are
         faults = gpu_faults(self.gpus, self.gpu_health, self.gang.kernel) if failed else []
         end = {"state": self.state, "reason": self.reason, "survivors": survivors}
@@ -2018,7 +2185,7 @@ class Supervisor:
     def preparation(self) -> Json:
         """Return the answer to prepare."""
         facts = {"dir": self.node.path, "work": self.node.at("work"), "boot_id": boot_id()}
-        return {"ok": True, **facts, "pid": os.getpid()}
+        return {"ok": True, **facts, "pid": os.getpid(), "versions": self.versions}
 
     def on_checked(self, client: Client, message: Json) -> None:
         """Take the findings of the preflight."""
@@ -2027,6 +2194,7 @@ class Supervisor:
         if self.ending:
             return
         self.prepared = True
+        self.versions = message["versions"]
         self.journal.add("prepared", slots=self.request.get("slots") or [], pid=os.getpid())
         for each in self.waiting:
             each.reply(self.preparation())
@@ -2082,7 +2250,8 @@ class Supervisor:
     def on_watch(self, client: Client, message: Json) -> None:
         """Tell a client from now on whenever the journal grows."""
         client.watches = True
-        self.on_renew(client, message)
+        if message.get("renews", True):  # who only looks does not keep the job alive
+            self.on_renew(client, message)
 
     def on_renew(self, client: Client, message: Json) -> None:
         """Renew the lease."""
@@ -2130,6 +2299,7 @@ def take_over(node: Node, why: str) -> None:
         statuses.update(reaped())
         time.sleep(ACTIVE_POLL)
     statuses.update(reaped())
+    leave_no_shm(float(state.get("since") or time.time()))
     exits = [lost_exit(node, event, statuses.get(event["pid"])) for event in unfinished(node)]
     note = {"m": f"the last lines of the ranks may only be in {node.at('logs')}"}
     end = {"state": "lost", "reason": f"agent lost: {why}", "survivors": ending.survivors}
@@ -2164,6 +2334,9 @@ def tend(node: Node) -> None:
         return
     if node.state() or time.time() - os.stat(node.path).st_mtime > PREPARED_WAIT:
         why = "the host was restarted" if node.restarted() else "both its agents were killed"
+        if node.restarted():
+            reason = f"it was restarted while job {node.key['job']} ran on it"
+            withhold({"fault": {"reason": reason}})
         detach(lambda: take_over(node, why), node.at("agent.log"))
 
 
@@ -2173,8 +2346,11 @@ def tend(node: Node) -> None:
 class Watch:
     """A client that follows a journal: lines go out, acknowledgements and renewals come in."""
 
-    def __init__(self, node: Node, journal: int, offset: int, received: bytes) -> None:
+    def __init__(
+        self, node: Node, journal: int, offset: int, received: bytes, renews: bool = True
+    ) -> None:
         self.node = node
+        self.renews = renews
         self.journal = journal
         self.offset = offset
         self.link = node.connect()
@@ -2187,7 +2363,7 @@ class Watch:
             self.link.setblocking(False)
         for fd in (0, 1):
             os.set_blocking(fd, False)
-        self._tell(b'{"verb":"watch"}\n')
+        self._tell(encode({"verb": "watch", "renews": renews}).encode() + b"\n")
 
     def run(self) -> None:
         """Serve the client until it goes, falls silent or has the last line."""
@@ -2224,7 +2400,8 @@ class Watch:
         if re.fullmatch(rb"ack \d+", line):
             with contextlib.suppress(OSError):  # a full disk: the next watcher reads lines again
                 write_whole(self.node.at("acknowledged"), line[4:])
-        self._tell(b'{"verb":"renew"}\n')
+        if self.renews:
+            self._tell(b'{"verb":"renew"}\n')
 
     def _tell(self, message: bytes) -> None:
         if self.link:
@@ -2310,8 +2487,11 @@ def offer(request: Json, call: Call) -> Json:
         ticket.leave()
     elif ticket and request.get("slots") is not None:
         ticket.withdraw()
+    note_restart(root)
     return {
         "ok": True,
+        **fitness(root),
+        **withheld(),
         "machine_id": read_text("/etc/machine-id").strip() or socket.gethostname(),
         "boot_id": boot_id(),
         "hostname": socket.gethostname(),
@@ -2328,7 +2508,6 @@ def offer(request: Json, call: Call) -> Json:
         "ports": free_ports(16),
         "addresses": holders,
         "routes": {peer: route(peer, holders) for peer in request.get("peers") or ()},
-        "disk_free": disk_free(root),
         "has_source": bool(sha) and os.path.exists(source_path(root, str(sha))),
     }
 
@@ -2405,6 +2584,7 @@ def create(node: Node, request: Json) -> bool:
         raise unwritable(node.path, error) from error
     detach(lambda: watchdog(node, request, server), node.at("agent.log"), [server.fileno()])
     server.close()
+    keep_house(node.root, request)
     return True
 
 
@@ -2439,7 +2619,7 @@ def attach(request: Json, call: Call) -> None:
     # A watcher that takes over has not seen which processes ended before the offset.
     passed = [each for each in events(node.journal, offset) if each["k"] in ("exit", "ended")]
     call.reply({"ok": True, "attached": True, "passed": passed, **facts})
-    Watch(node, journal, offset, buffered_stdin()).run()
+    Watch(node, journal, offset, buffered_stdin(), request.get("renews", True)).run()
 
 
 def reach(request: Json, call: Call) -> Json:
@@ -2504,10 +2684,20 @@ def summary(node: Node) -> Json:
         **facts,
         **{name: state.get(name, node.key.get(name)) for name in told},
         "dir": node.path,
+        "grace_period": state.get("grace_period"),
+        "watched": watched(node),
         "agents": len(node.agents()),
         "survivors": len(survivors(node)),
         "boot_id": boot_id(),
     }
+
+
+def watched(node: Node) -> Optional[float]:
+    """Return when somebody last took over lines of the journal, else when the node was made."""
+    for name in ("acknowledged", "state.json"):
+        with contextlib.suppress(OSError):
+            return os.stat(node.at(name)).st_mtime
+    return None
 
 
 def note_event(facts: Json, event: Json) -> None:
@@ -2586,6 +2776,54 @@ def add_tree(tar: Any, path: str, name: str) -> None:
         add_tree(tar, os.path.join(path, child), f"{name}/{child}")
 
 
+def examine(request: Json, call: Call) -> Json:
+    """Look at what a preflight looks at, beyond an offer."""
+    python = request.get("python") or "python3"
+    found = versions(python, dict(os.environ), os.path.expanduser("~"))
+    free = {gpu["uuid"] for gpu in gpus()} - {slot[4:] for slot in busy_slots()}
+    foreign = gpu_processes(free)
+    findings = [in_use(foreign) if foreign else None, logind()]
+    return {"ok": True, "versions": found, "problems": [each for each in findings if each]}
+
+
+def mesh(request: Json, call: Call) -> None:
+    """Listen for peers, and knock at them as soon as the caller knows where they listen."""
+    import threading
+    from concurrent.futures import ThreadPoolExecutor
+
+    listener = listen(0)
+
+    def welcome() -> None:
+        while True:
+            listener.accept()[0].close()
+
+    def fault(peer: Tuple[str, int]) -> Optional[str]:
+        try:
+            knock(peer[0], peer[1], KNOCK_TIMEOUT)
+        except OSError as error:
+            return error.strerror or str(error)
+        return None
+
+    threading.Thread(target=welcome, daemon=True).start()
+    call.reply({"ok": True, "port": listener.getsockname()[1]})
+    peers = json.loads(sys.stdin.buffer.readline() or b"[]")
+    with ThreadPoolExecutor(max(1, len(peers))) as pool:
+        faults = list(pool.map(fault, peers))
+    sys.stdout.buffer.write(encode(faults).encode("utf-8", "replace") + b"\n")
+    sys.stdout.buffer.flush()
+    sys.stdin.buffer.read()  # others may still knock here: until the caller has heard from all
+
+
+def mark(request: Json, call: Call) -> Json:
+    """Drain the host, note a fault of its own, or give it back, for all users of the host."""
+    marks: Json = {name: request[name] for name in ("drained", "fault") if name in request}
+    try:
+        withhold(marks)
+    except OSError as error:
+        raise unwritable(WITHHELD, error) from error
+    return {"ok": True, **withheld()}
+
+
 def result(request: Json, call: Call) -> Json:
     """Return what the ranks left in their result and metrics files."""
     node = Node.of(request)
@@ -2612,35 +2850,94 @@ def last_metrics(node: Node) -> Json:
     return last
 
 
-def gc(request: Json, call: Call) -> Json:
-    """Remove what has not been used for long: ended jobs and sources."""
-    root = root_of(request)
-    removed, size = [], 0
+class Leftover:
+    """An ended job or a source that nobody may need any more."""
+
+    def __init__(self, name: str, path: str, keep_days: float, used: str) -> None:
+        self.name = name
+        self.path = path
+        self.keep_days = keep_days
+        self.age = time.time() - os.stat(used).st_mtime
+        self.size = tree_size(path)
+
+    def remove(self) -> None:
+        """Remove it, and the folders that are empty then."""
+        remove_tree(self.path)
+        with contextlib.suppress(OSError):
+            os.unlink(self.path)
+        for _ in range(2 if "/" in self.name else 0):
+            self.path = os.path.dirname(self.path)
+            with contextlib.suppress(OSError):
+                os.rmdir(self.path)
+
+
+def leftovers(root: str, request: Json) -> Iterator[Leftover]:
+    """Yield what may go: each job says itself for how long it is kept, unless the request does."""
+    asked = request.get("keep_days")
     for node in list(nodes(root)):
         tend(node)
-        if node.ended() and older(node.journal, request["keep_days"]):
-            size += remove_tree(node.path)
-            removed.append(node.mark)
-            for parent in (os.path.dirname(node.path), os.path.dirname(os.path.dirname(node.path))):
-                with contextlib.suppress(OSError):
-                    os.rmdir(parent)
+        if node.ended():
+            own = node.state().get("keep_days") if asked is None else asked
+            keep = KEEP_DAYS if own is None else float(own)
+            yield Leftover(node.mark, node.path, keep, node.journal)
+    keep = float(KEEP_DAYS if asked is None else asked)
     with contextlib.suppress(FileNotFoundError):
         for entry in list(os.scandir(sources_of(root))):
-            if older(entry.path, request["keep_sources_days"]):
-                size += entry.stat().st_size
-                os.unlink(entry.path)
-                removed.append(entry.name)
-    return {"ok": True, "removed": removed, "bytes": size}
+            yield Leftover(entry.name, entry.path, keep, entry.path)
 
 
-def older(path: str, days: float) -> bool:
-    """Tell whether a file was last changed more than some days ago."""
-    return time.time() - os.stat(path).st_mtime > days * 86400
+def gc(request: Json, call: Call) -> Json:
+    """Remove ended jobs and sources that are old, and the oldest beyond a size."""
+    root = root_of(request)
+    found = sorted(leftovers(root, request), key=lambda each: -each.age)
+    total, removed, size = sum(each.size for each in found), [], 0
+    for each in found:
+        old = each.age > each.keep_days * 86400
+        over = total - size > (request.get("max_bytes") or float("inf"))
+        if (old or over) and each.age >= float(request.get("spare") or 0):
+            removed.append(each.name)
+            size += each.size
+            if not request.get("dry_run"):
+                each.remove()
+    return {"ok": True, "removed": removed, "bytes": size, "left": total - size}
+
+
+def keep_house(root: str, request: Json) -> None:
+    """Clean up beside a start, now and then, and never two at a time."""
+    path = os.path.join(root, "housekeeping")
+    with contextlib.suppress(FileNotFoundError):
+        if time.time() - os.stat(path).st_mtime < HOUSEKEEPING_EVERY:
+            return
+
+    def clean() -> None:
+        os.nice(19)
+        fd = open_lock(path)
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.utime(fd)
+        limits = {name: request.get(name) for name in ("max_bytes",)}
+        gc({"root": root, "spare": COLLECTED_AFTER, **limits}, Call(b""))
+
+    detach(clean, os.devnull)
 
 
 VERBS: Dict[str, Callable[[Json, Call], Optional[Json]]] = {
     each.__name__: each
-    for each in (offer, put_source, prepare, start, attach, reach, stop, status, fetch, result, gc)
+    for each in (
+        offer,
+        examine,
+        mesh,
+        mark,
+        put_source,
+        prepare,
+        start,
+        attach,
+        reach,
+        stop,
+        status,
+        fetch,
+        result,
+        gc,
+    )
 }
 
 

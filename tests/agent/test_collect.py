@@ -146,7 +146,7 @@ def test_old_jobs_are_removed_and_live_ones_kept(job: Job, new_job: NewJob) -> N
     live.prepare()
     age(job.path / "journal.jsonl", 8)
     age(live.path / "journal.jsonl", 8)
-    answer = job.host.call("gc", keep_days=7, keep_sources_days=7)
+    answer = job.host.call("gc", keep_days=7)
     assert answer["removed"] == [job.mark]
     assert answer["bytes"] > 0
     assert not job.path.parents[1].exists()
@@ -160,8 +160,8 @@ def test_old_sources_are_removed(host: Host) -> None:
     for name in ("old.tar", "new.tar"):
         (sources / name).write_bytes(b"x" * 100)
     age(sources / "old.tar", 8)
-    answer = host.call("gc", keep_days=7, keep_sources_days=7)
-    assert answer == {"ok": True, "removed": ["old.tar"], "bytes": 100}
+    answer = host.call("gc", keep_days=7)
+    assert answer == {"ok": True, "removed": ["old.tar"], "bytes": 100, "left": 100}
 
 
 def age(path: Path, days: float) -> None:
