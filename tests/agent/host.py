@@ -218,3 +218,8 @@ class Job:
 def texts(journal: list[Json], source: object = 0) -> list[str]:
     """Return the log lines of one source."""
     return [each["m"] for each in journal if each["k"] == "log" and each["r"] == source]
+
+
+def exits(journal: list[Json]) -> dict[int, Json]:
+    """Return how each rank ended."""
+    return {each["rank"]: each for each in journal if each["k"] == "exit"}

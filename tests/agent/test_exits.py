@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from tests.agent.host import Job, texts
-
-Exit = dict[str, Any]
-
-
-def exits(journal: list[Exit]) -> dict[int, Exit]:
-    return {each["rank"]: each for each in journal if each["k"] == "exit"}
+from tests.agent.host import Job, exits, texts
 
 
 @pytest.mark.parametrize(
