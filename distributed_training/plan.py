@@ -51,6 +51,15 @@ class JobSpec:
     host_timeout: float = 60.0
     orphan_timeout: float | None = 900.0
     label: Mapping[str, str] = field(default_factory=dict)
+    since: float | None = None  # time.time() of its first wish, for a job that may wait for slots
+
+    def wish(self, host: str, slots: Sequence[str] | None) -> dict[str, Any]:
+        """Return what tells an agent which slots of its host the job wants, and since when.
+
+        :param slots: their names; empty: none any more; None: what was said last
+        """
+        told = {"job": self.job_id, "label": dict(self.label), "since": self.since, "place": host}
+        return {**told, "slots": None if slots is None else list(slots)}
 
 
 @dataclass(frozen=True, slots=True)

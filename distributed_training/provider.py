@@ -100,7 +100,7 @@ def get_provider_info() -> dict[str, Any]:
         ],
         "operators": [_modules("operators.torch")],
         "hooks": [_modules("hooks.fleet")],
-        "triggers": [_modules("triggers.job")],
+        "triggers": [_modules("triggers.job", "triggers.queue")],
         "connection-types": [
             {
                 "connection-type": "gpu_fleet",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import secrets
 import time
 from contextlib import asynccontextmanager, contextmanager
@@ -13,7 +14,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import TaskDeferralError, TaskDeferralTimeout
 
-from distributed_training.errors import HostUnreachable, JobCancelled, PlanError
+from distributed_training.errors import (
+    HostUnreachable,
+    JobCancelled,
+    JobTimeout,
+    PlanError,
+    SlotsBusy,
+    TrainingError,
+)
 from distributed_training.hooks.fleet import FleetHook
 from distributed_training.operators.arguments import (
     job_id,
@@ -31,11 +39,13 @@ from distributed_training.plan import JobSpec, Plan
 from distributed_training.run.agents import HostAgent
 from distributed_training.run.job import JobRef
 from distributed_training.run.launch import launch, propose
+from distributed_training.run.queue import Queue, Waiting, tickets, withdraw
 from distributed_training.run.stop import Stopped, stop
 from distributed_training.run.verdict import is_port_taken
 from distributed_training.run.watch import Outcome, Watcher
 from distributed_training.snapshot import Snapshot, snapshot
 from distributed_training.triggers.job import JobTrigger
+from distributed_training.triggers.queue import QueueTrigger
 
 if TYPE_CHECKING:
     from collections.abc import (
@@ -77,6 +87,8 @@ class TrainingOperator(BaseOperator):
     :param python: interpreter on the hosts (the connection's, else ``python3``)
     :param setup: shell commands run once on each node before the ranks
     :param master_port: port at which the ranks meet (a free one)
+    :param queue_timeout: seconds to wait, deferred, for slots that other jobs hold; the job that
+        has waited longest goes first
     :param start_timeout: seconds until every rank's program is executed
     :param stop_signal: signal that asks ranks to save and end
     :param grace_period: seconds from that signal to SIGKILL
@@ -93,8 +105,8 @@ class TrainingOperator(BaseOperator):
     template_fields: Collection[str] = (
         "fleet_conn_id", "script", "module", "command", "arguments", "source_dir", "nnodes",
         "nproc_per_node", "hosts", "hostfile", "oversubscribe", "env", "host_env", "python",
-        "setup", "master_port", "start_timeout", "stop_signal", "grace_period", "host_timeout",
-        "orphan_timeout", "outputs", "output_dir", "log_dir",
+        "setup", "master_port", "queue_timeout", "start_timeout", "stop_signal", "grace_period",
+        "host_timeout", "orphan_timeout", "outputs", "output_dir", "log_dir",
     )  # fmt: skip
     template_fields_renderers: ClassVar[dict[str, str]] = {"env": "json", "setup": "bash"}
     ui_color = "#e8f0fe"
@@ -118,6 +130,7 @@ class TrainingOperator(BaseOperator):
         python: str | None = None,
         setup: str | None = None,
         master_port: int | str | None = None,
+        queue_timeout: float | str = 0,
         start_timeout: float | str = 300,
         stop_signal: str = "SIGTERM",
         grace_period: float | str = 30,
@@ -146,6 +159,7 @@ class TrainingOperator(BaseOperator):
         self.python = python
         self.setup = setup
         self.master_port = master_port
+        self.queue_timeout = queue_timeout
         self.start_timeout = start_timeout
         self.stop_signal = stop_signal
         self.grace_period = grace_period
@@ -222,6 +236,7 @@ class TrainingOperator(BaseOperator):
             setup=self.setup,
             source=source.sha256 if source else None,
             master_port=whole_number("master_port", self.master_port),
+            since=time.time() if seconds("queue_timeout", self.queue_timeout) else None,
             stop_signal=self.stop_signal,
             grace_period=seconds("grace_period", self.grace_period),
             start_timeout=seconds("start_timeout", self.start_timeout),
@@ -256,11 +271,21 @@ class TrainingOperator(BaseOperator):
         finally:
             await asyncio.gather(*(agent.transport.close() for agent in agents.values()))
 
-    def _train(self, context: Context, attempt: int) -> Outcome | JobRef:
+    def _train(
+        self, context: Context, attempt: int, waiting: Waiting | None = None
+    ) -> Outcome | JobRef:
         """Launch and watch; return the outcome, or the running job if it takes longer."""
         with self._source() as source:
             spec = self._spec(context, source)
-            return asyncio.run(self._attempt(context, spec, source, attempt))
+            if waiting:
+                spec = dataclasses.replace(spec, since=waiting.since)
+            try:
+                return asyncio.run(self._attempt(context, spec, source, attempt))
+            except SlotsBusy as error:
+                if spec.since is None:
+                    raise
+                refused = error
+        return self._wait(context, waiting or self._waiting(context, spec, attempt), refused)
 
     async def _attempt(
         self, context: Context, spec: JobSpec, source: Snapshot | None, attempt: int
@@ -277,14 +302,15 @@ class TrainingOperator(BaseOperator):
 
         async with self._agents(self._hook.fleet.hosts) as agents:
             try:
-                await launch(
-                    spec,
-                    list(agents.values()),
-                    owner=owner,
-                    snapshot=source,
-                    attempt=attempt,
-                    planned=planned,
-                )
+                async with tickets(spec, list(agents.values())):
+                    await launch(
+                        spec,
+                        list(agents.values()),
+                        owner=owner,
+                        snapshot=source,
+                        attempt=attempt,
+                        planned=planned,
+                    )
                 assert ref is not None
                 watcher = Watcher(ref, agents, owner, self.log.info, self._deadline(context))
                 return await self._watch_first(watcher)
@@ -310,6 +336,60 @@ class TrainingOperator(BaseOperator):
             loop.call_soon_threadsafe(task.cancel)
 
         self._cancel = cancel
+
+    # Waiting for slots
+
+    def launch_queued(self, context: Context, event: dict[str, Any]) -> Any:
+        """Launch a job that waited in the triggerer, or fail because it did so in vain."""
+        self._log_lines(event["news"])
+        waiting = Waiting.from_dict(event["waiting"])
+        if event["error"]:
+            self._give_up(context, TrainingError.from_dict(event["error"]))
+        return self._settle(context, self._train(context, waiting.attempt, waiting))
+
+    def _waiting(self, context: Context, spec: JobSpec, attempt: int) -> Waiting:
+        assert spec.since is not None
+        until = spec.since + seconds("queue_timeout", self.queue_timeout)
+        deadline = self._deadline(context) or until
+        return Waiting.of(spec, self._hook.fleet.hosts, attempt, min(until, deadline))
+
+    def _wait(self, context: Context, waiting: Waiting, refused: SlotsBusy) -> Outcome | JobRef:
+        """Defer until the job can be launched; a task that may not defer waits here."""
+        if time.time() >= waiting.until:
+            asyncio.run(self._leave_queue(waiting))
+            self._give_up(context, waiting.given_up(refused.message))
+        if self.deferrable:
+            self.log.info("%s", refused.message)
+            JobMemory(context["task_state_store"]).waits(waiting)
+            self._defer_to_queue(waiting)
+        if error := asyncio.run(self._wait_here(waiting)):
+            self._give_up(context, error)
+        return self._train(context, waiting.attempt, waiting)
+
+    def _defer_to_queue(self, waiting: Waiting) -> NoReturn:
+        self.log.info("The job waits for slots in the triggerer; no worker waits with it")
+        trigger = QueueTrigger(self.fleet_conn_id, waiting.to_dict())
+        self.defer(trigger=trigger, method_name="launch_queued")
+        raise AssertionError("defer() does not return")
+
+    async def _wait_here(self, waiting: Waiting) -> SlotsBusy | None:
+        self._let_kill_cancel()
+        try:
+            async with self._agents(waiting.hosts) as agents:
+                return await Queue(waiting, list(agents.values()), self.log.info).wait()
+        except asyncio.CancelledError:
+            await self._leave_queue(waiting)
+            raise JobCancelled("the task was ended while its job waited for slots") from None
+
+    async def _leave_queue(self, waiting: Waiting) -> None:
+        async with self._agents(waiting.hosts) as agents:
+            await withdraw(waiting.spec, list(agents.values()))
+
+    def _give_up(self, context: Context, error: TrainingError) -> NoReturn:
+        deadline = self._deadline(context)
+        if deadline is not None and time.time() >= deadline:
+            raise JobTimeout(f"the task's execution_timeout is over: {error.message}")
+        raise error
 
     def _settle(self, context: Context, ended: Outcome | JobRef) -> Any:
         """Defer, start once more, fail or return the result, as it fits what has happened."""
@@ -369,6 +449,8 @@ class TrainingOperator(BaseOperator):
             asyncio.run(self._end(ref, "its triggers fail again and again"))
             raise error
         self.log.warning("The trigger failed (%s); another one takes over", error)
+        if waiting := memory.waiting():
+            self._defer_to_queue(waiting)
         self._defer(context, ref)
 
     def _deadline(self, context: Context) -> float | None:

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.execution_time.context import NEVER_EXPIRE
 
 from distributed_training.run.job import JobRef
+from distributed_training.run.queue import Waiting
 
 if TYPE_CHECKING:
     from airflow.sdk.execution_time.context import TaskStateStoreAccessor
 
 _JOB = "job"
+_WAITING = "waiting"
 _TRIGGER_FAILURES = "trigger_failures"
 
 
@@ -29,7 +31,17 @@ class JobMemory:
     def remember(self, ref: JobRef) -> None:
         """Record a job, before anything of it is started."""
         self._store.set(_JOB, ref.to_dict(), retention=NEVER_EXPIRE)
+        self._store.delete(_WAITING)
         self._store.delete(_TRIGGER_FAILURES)
+
+    def waits(self, waiting: Waiting) -> None:
+        """Record that the job was refused, and waits for slots."""
+        self._store.set(_WAITING, waiting.to_dict(), retention=NEVER_EXPIRE)
+
+    def waiting(self) -> Waiting | None:
+        """Return what the job waits for, if it does."""
+        record: Any = self._store.get(_WAITING)
+        return Waiting.from_dict(record) if record else None
 
     def another_trigger_failure(self) -> int:
         """Count a trigger of this job that failed; return how many have."""

@@ -28,6 +28,23 @@ class NodeRef:
 
 
 @dataclass(frozen=True, slots=True)
+class History:
+    """The restarts of a job's ranks within one try, by their cause."""
+
+    lost_hosts: int = 0
+    errors: int = 0
+    ports: int = 0
+
+    @property
+    def attempt(self) -> int:
+        """Number of the attempt that follows these restarts."""
+        return self.lost_hosts + self.errors + self.ports
+
+
+_FIRST = History()
+
+
+@dataclass(frozen=True, slots=True)
 class JobRef:
     """What it takes to find a job on its hosts again. It holds no secret. Times are in seconds."""
 
@@ -38,9 +55,10 @@ class JobRef:
     host_timeout: float
     orphan_timeout: float | None
     started: float  # time.time() of the plan
+    history: History = _FIRST
 
     @classmethod
-    def of(cls, plan: Plan, started: float = 0.0) -> JobRef:
+    def of(cls, plan: Plan, started: float = 0.0, history: History = _FIRST) -> JobRef:
         """Return the reference to the job that ``plan`` starts."""
         spec = plan.spec
         nodes = tuple(
@@ -61,6 +79,7 @@ class JobRef:
             spec.host_timeout,
             spec.orphan_timeout,
             started,
+            history,
         )
 
     @property
@@ -90,13 +109,15 @@ class JobRef:
     def from_dict(cls, record: Mapping[str, Any]) -> JobRef:
         """Rebuild a reference from :meth:`to_dict`, also after a trip through JSON."""
         nodes = tuple(
-            NodeRef(**{**node, "host": _host(node["host"]), "ranks": tuple(node["ranks"])})
+            NodeRef(**{**node, "host": host_from_dict(node["host"]), "ranks": tuple(node["ranks"])})
             for node in record["nodes"]
         )
-        return cls(**{**record, "nodes": nodes})
+        history = History(**record["history"])
+        return cls(**{**record, "nodes": nodes, "history": history})
 
 
-def _host(record: Mapping[str, Any]) -> Host:
+def host_from_dict(record: Mapping[str, Any]) -> Host:
+    """Rebuild a host from its fields, also after a trip through JSON."""
     fields: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in record.items()
     }

@@ -24,7 +24,7 @@ async def propose(
 
     Nothing is changed on any host.
     """
-    replies = await offers(agents, spec.source)
+    replies = await offers(agents, spec.source, lambda host: spec.wish(host, None))
     plan = launchers.plan(spec, replies, attempt)
     return plan, {offer.host.name for offer in replies if offer.has_source}
 

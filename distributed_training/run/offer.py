@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from distributed_training.plan import Offer
 from distributed_training.run.agents import HostAgent, on_all
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 
-async def offers(agents: Sequence[HostAgent], source: str | None = None) -> list[Offer]:
+async def offers(
+    agents: Sequence[HostAgent],
+    source: str | None = None,
+    wish: Callable[[str], Mapping[str, Any]] = lambda host: {},
+) -> list[Offer]:
     """Return the offers of all hosts in their order.
 
     :param source: hash of the snapshot that the job needs, so that a host can say if it has it
+    :param wish: :meth:`JobSpec.wish` for each host by name; slots that older jobs wait for are
+        told as busy
     :raises TrainingError: some hosts cannot be reached or asked; the message names every one
     """
 
     async def ask(agent: HostAgent) -> Offer:
-        return Offer.from_reply(agent.host, await agent.call("offer", source=source))
+        answer = await agent.call("offer", source=source, **wish(agent.host.name))
+        return Offer.from_reply(agent.host, answer)
 
     return await on_all(agents, ask)

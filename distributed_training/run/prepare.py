@@ -84,11 +84,9 @@ def _request(plan: Plan, node: Node, owner: str) -> dict[str, Any]:
     is_head = node is plan.head
     script = [str(spec.program.value)] if spec.program.kind == "script" else []
     return {
-        "job": spec.job_id,
+        **spec.wish(node.host.name, [slot.name for slot in node.slots]),
         "attempt": plan.attempt,
         "node": node.node_rank,
-        "label": dict(spec.label),
-        "slots": [slot.name for slot in node.slots],
         "port": plan.master_port if is_head else None,
         "reach": None if is_head else [plan.head.address, plan.master_port],
         "source": spec.source,

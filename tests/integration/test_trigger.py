@@ -17,7 +17,7 @@ from distributed_training.plan import JobSpec, Program
 from distributed_training.run.job import JobRef
 from distributed_training.run.launch import launch
 from distributed_training.run.watch import Outcome
-from distributed_training.triggers import job as trigger_module
+from distributed_training.triggers import base
 from distributed_training.triggers.job import JobTrigger
 from tests.fleet.processes import with_environment
 
@@ -48,7 +48,7 @@ async def event_of(trigger):
 @pytest.fixture(autouse=True)
 def no_hold(monkeypatch):
     """There is no supervisor of Airflow here that could miss an early event."""
-    monkeypatch.setattr(trigger_module, "HOLD", 0.0)
+    monkeypatch.setattr(base, "HOLD", 0.0)
 
 
 def test_a_trigger_watches_a_job_to_its_end(jobs):
@@ -61,7 +61,7 @@ def test_a_trigger_watches_a_job_to_its_end(jobs):
 
 
 def test_an_event_is_held_until_airflow_can_take_it(jobs, monkeypatch):
-    monkeypatch.setattr(trigger_module, "HOLD", 3.0)
+    monkeypatch.setattr(base, "HOLD", 3.0)
 
     async def story():
         ref = await started(jobs, "true")
@@ -94,7 +94,7 @@ async def killed(jobs, *, watched):
     kill = asyncio.ensure_future(trigger.on_kill())
     await asyncio.sleep(0.05)
     kill.cancel()  # as Airflow does after a second
-    await asyncio.gather(*trigger_module._kills)
+    await asyncio.gather(*base.kills)
     return ref
 
 
