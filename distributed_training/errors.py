@@ -97,6 +97,10 @@ class SlotsBusy(TrainingError):
     """Raised when a slot or a port that the job needs is held by another job."""
 
 
+class HostWithheld(TrainingError):
+    """Raised when hosts that the job needs are drained by hand, or quarantined after a fault."""
+
+
 class StartFailed(TrainingError):
     """Raised when a program could not be executed on a host; nothing was left running."""
 

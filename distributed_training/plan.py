@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ipaddress
+import time
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from distributed_training.errors import PlanError
+from distributed_training.errors import HostWithheld, PlanError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -51,6 +52,9 @@ class JobSpec:
     host_timeout: float = 60.0
     orphan_timeout: float | None = 900.0
     label: Mapping[str, str] = field(default_factory=dict)
+    quarantine: float = 0.0  # how long a host is left out after a fault of its own
+    keep_days: float = 7.0  # days that the job's folders stay on the hosts
+    disk_cap: float = 100e9  # bytes that ended jobs and sources may take on a host
     since: float | None = None  # time.time() of its first wish, for a job that may wait for slots
 
     def wish(self, host: str, slots: Sequence[str] | None) -> dict[str, Any]:
@@ -88,14 +92,23 @@ class Offer:
     cpus: int = 1
     disk_free: int = 0
     has_source: bool = False
+    clock: float = 0.0  # time.time() there
+    clock_offset: float = 0.0  # seconds that it is ahead of ours
+    round_trip: float = 0.0  # seconds that the question took
+    drained: Mapping[str, Any] | None = None  # since, by and reason
+    fault: Mapping[str, Any] | None = None  # of its own: since and reason
+    facts: Mapping[str, Any] = field(default_factory=dict, repr=False)  # the whole answer
 
     @classmethod
-    def from_reply(cls, host: Host, reply: Mapping[str, Any]) -> Offer:
-        """Read an agent's reply; fields that are of no use here are passed over."""
+    def from_reply(cls, host: Host, reply: Mapping[str, Any], **measured: Any) -> Offer:
+        """Read an agent's reply.
+
+        :param measured: fields that the answer itself does not tell
+        """
         known = {name: reply[name] for name in cls.__slots__ if name in reply}
         known["gpus"] = tuple(reply["gpus"])
         known["ports"] = tuple(reply["ports"])
-        return cls(host=host, **known)
+        return cls(host=host, facts=reply, **known, **measured)
 
     @property
     def address(self) -> str:
@@ -115,6 +128,20 @@ class Offer:
         return self.addresses.get(self.host.address or "") or self.addresses.get(
             self.ssh_address or ""
         )
+
+    def withheld(self, quarantine: float) -> str | None:
+        """Return why no job may use the host, None if jobs may.
+
+        :param quarantine: seconds that a fault of the host's own counts
+        """
+        if self.drained:
+            by, why = self.drained.get("by", "somebody"), self.drained.get("reason")
+            since = _date(self.drained["since"])
+            return f"drained by {by} since {since}" + (f" ({why})" if why else "")
+        if self.fault and self.clock < self.fault["since"] + quarantine:
+            until = _date(self.fault["since"] + quarantine)
+            return f"quarantined until {until}: {self.fault.get('reason')}"
+        return None
 
     def slots(self) -> tuple[Slot, ...]:
         """Return the host's slots that the fleet lets us use, in order."""
@@ -276,8 +303,27 @@ def _hosts(spec: JobSpec, offers: Sequence[Offer]) -> list[Offer]:
             f"nnodes={wanted}, but {len(offers)} hosts are selected ({names}): "
             "ask for as many nodes as there are hosts or fewer, or add hosts to the fleet"
         )
-    free_first = sorted(range(len(offers)), key=lambda n: _busy_slots(spec, offers[n]))
+    usable = [n for n, offer in enumerate(offers) if not offer.withheld(spec.quarantine)]
+    if len(usable) < wanted:
+        raise _withheld(spec, offers, wanted, len(usable))
+    free_first = sorted(usable, key=lambda n: _busy_slots(spec, offers[n]))
     return [offers[n] for n in sorted(free_first[:wanted])]
+
+
+def _withheld(spec: JobSpec, offers: Sequence[Offer], wanted: int, left: int) -> HostWithheld:
+    reasons = {offer.host.name: offer.withheld(spec.quarantine) for offer in offers}
+    told = [f"{name} is {why}" for name, why in reasons.items() if why]
+    names = " ".join(name for name, why in reasons.items() if why)
+    without = f", or go on without with nnodes={left}" if left else ""
+    return HostWithheld(
+        f"the job needs {wanted} of {len(offers)} hosts, but {'; '.join(told)}. Give back with "
+        f"`python -m distributed_training undrain {names}`{without}",
+        host=names.split(" ")[0],
+    )
+
+
+def _date(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))
 
 
 def _busy_slots(spec: JobSpec, offer: Offer) -> int:

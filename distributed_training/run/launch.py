@@ -12,21 +12,20 @@ from distributed_training.run.start import start
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from distributed_training.plan import JobSpec, Plan
+    from distributed_training.plan import JobSpec, Offer, Plan
     from distributed_training.run.agents import HostAgent
     from distributed_training.snapshot import Snapshot
 
 
 async def propose(
     spec: JobSpec, agents: Sequence[HostAgent], attempt: int = 0
-) -> tuple[Plan, set[str]]:
-    """Return the plan that the hosts' offers allow, and which hosts have the source already.
+) -> tuple[Plan, list[Offer]]:
+    """Return the plan that the hosts' offers allow, and these.
 
     Nothing is changed on any host.
     """
     replies = await offers(agents, spec.source, lambda host: spec.wish(host, None))
-    plan = launchers.plan(spec, replies, attempt)
-    return plan, {offer.host.name for offer in replies if offer.has_source}
+    return launchers.plan(spec, replies, attempt), replies
 
 
 async def launch(
@@ -37,16 +36,18 @@ async def launch(
     snapshot: Snapshot | None = None,
     attempt: int = 0,
     planned: Callable[[Plan], None] = lambda plan: None,
+    log: Callable[[str], None] = lambda line: None,
 ) -> Plan:
     """Start a job on some of the hosts, wholly or not at all.
 
     :param owner: token of the watcher to be
     :param planned: called before anything is changed on a host, to record what is intended
+    :param log: told what the preflight found, line by line
     :raises TrainingError: nothing was left running
     """
-    plan, present = await propose(spec, agents, attempt)
+    plan, replies = await propose(spec, agents, attempt)
     planned(plan)
     by_name = {agent.host.name: agent for agent in agents}
-    await prepare(plan, by_name, owner, snapshot, present)
+    await prepare(plan, by_name, owner, replies, snapshot, log)
     await start(plan, by_name)
     return plan

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 from distributed_training.plan import Offer
@@ -25,7 +26,15 @@ async def offers(
     """
 
     async def ask(agent: HostAgent) -> Offer:
-        answer = await agent.call("offer", source=source, **wish(agent.host.name))
-        return Offer.from_reply(agent.host, answer)
+        return await offer(agent, source=source, **wish(agent.host.name))
 
     return await on_all(agents, ask)
+
+
+async def offer(agent: HostAgent, **fields: Any) -> Offer:
+    """Return the offer of one host, with what its clock shows."""
+    asked = time.time()
+    answer = await agent.call("offer", **fields)
+    now = time.time()
+    offset = answer["clock"] - (asked + now) / 2
+    return Offer.from_reply(agent.host, answer, clock_offset=offset, round_trip=now - asked)

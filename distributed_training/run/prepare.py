@@ -6,59 +6,94 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from distributed_training.environment import SCRUB, node_environment
+from distributed_training.errors import PreflightFailed
 from distributed_training.run.agents import HostAgent, on_all
 from distributed_training.run.job import JobRef
+from distributed_training.run.mesh import mesh
+from distributed_training.run.preflight import Preflight
 from distributed_training.run.stop import stop
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from distributed_training.plan import Node, Plan
+    from distributed_training.plan import Node, Offer, Plan
+    from distributed_training.run.finding import Finding
     from distributed_training.snapshot import Snapshot
 
 _SETUP_TIMEOUT = 3600.0  # seconds: `setup` may install packages
-_HEAD_FAILED = 2.0  # seconds that other nodes get to report faults of their own
+_FIRST_FAILED = 2.0  # seconds that other nodes get to report faults of their own
 
 
 async def prepare(
     plan: Plan,
     agents: Mapping[str, HostAgent],
     owner: str,
+    offers: Sequence[Offer],
     snapshot: Snapshot | None = None,
-    present: Collection[str] = (),
+    log: Callable[[str], None] = lambda line: None,
 ) -> None:
     """Make all nodes ready at once; if any cannot be, release all.
 
     :param agents: by name of the host
     :param owner: token of the watcher to be
-    :param present: names of the hosts that have the snapshot already
+    :param offers: that the plan was made of, also of hosts that it leaves out
+    :param log: told what the preflight found, line by line
     :raises TrainingError: every failing host is named
     """
+    chosen = {node.host.name for node in plan.nodes}
+    offered = {offer.host.name: offer for offer in offers if offer.host.name in chosen}
+    preflight = Preflight.of(offered.values())
 
     async def ready(node: Node) -> None:
-        agent = agents[node.host.name]
-        if snapshot is not None and node.host.name not in present:
-            await _send(agent, snapshot)
-        await agent.call("prepare", within=_SETUP_TIMEOUT, **_request(plan, node, owner))
+        name = node.host.name
+        _refuse(preflight.failures(name))
+        if snapshot is not None and not offered[name].has_source:
+            await _send(agents[name], snapshot)
+        request = _request(plan, node, owner)
+        answer = await agents[name].call("prepare", within=_SETUP_TIMEOUT, **request)
+        versions[name] = answer["versions"]
 
-    head = asyncio.ensure_future(ready(plan.head))
+    versions: dict[str, Mapping[str, str]] = {}
+    first = [asyncio.ensure_future(ready(plan.head)), asyncio.ensure_future(_meet(plan, agents))]
     others = [asyncio.ensure_future(ready(node)) for node in plan.nodes[1:]]
     try:
-        await _head_first(head, others)
-        await on_all([head, *others], _result)
+        await _settled(first, others)
+        await on_all([*first, *others], _result)
+        preflight.add_versions(versions)
+        _refuse(preflight.failures())
     except BaseException:
         await stop(JobRef.of(plan), agents, reason="not started", wait=plan.spec.grace_period)
         raise
+    for line in preflight.summary():
+        log(line)
 
 
-async def _head_first(head: asyncio.Future[None], others: Sequence[asyncio.Future[None]]) -> None:
-    """Wait for all; without a head, the others wait in vain to reach it and are let go."""
-    await asyncio.wait([head])
-    if others:
-        await asyncio.wait(others, timeout=_HEAD_FAILED if head.exception() else None)
-    for other in others:
-        if not other.done():
-            other.cancel()
+async def _settled(
+    first: Sequence[asyncio.Future[None]], others: Sequence[asyncio.Future[None]]
+) -> None:
+    """Wait for all; without a head or a network, the others wait in vain and are let go."""
+    done, _ = await asyncio.wait(first, return_when=asyncio.FIRST_EXCEPTION)
+    failed = any(each.exception() for each in done)
+    rest = [each for each in (*first, *others) if not each.done()]
+    if rest:
+        await asyncio.wait(rest, timeout=_FIRST_FAILED if failed else None)
+    for each in rest:
+        if not each.done():
+            each.cancel()
+
+
+async def _meet(plan: Plan, agents: Mapping[str, HostAgent]) -> None:
+    """Connect every pair of nodes; each reaches for the head, where ranks will meet, by itself."""
+    nodes = {node.host.name: node for node in plan.nodes}
+    if len(nodes) > 1:
+        addresses = {name: node.address for name, node in nodes.items()}
+        own = {name: agents[name] for name in nodes}
+        _refuse(await mesh(own, addresses, spare={plan.head.host.name}))
+
+
+def _refuse(failures: Sequence[Finding]) -> None:
+    if failures:
+        raise PreflightFailed("\n".join(map(str, failures)), host=failures[0].host)
 
 
 async def _result(done: asyncio.Future[None]) -> None:
@@ -98,5 +133,7 @@ def _request(plan: Plan, node: Node, owner: str) -> dict[str, Any]:
         "orphan_timeout": spec.orphan_timeout,
         "grace_period": spec.grace_period,
         "stop_signal": spec.stop_signal,
+        "keep_days": spec.keep_days,
+        "max_bytes": spec.disk_cap,
         "owner": owner,
     }
