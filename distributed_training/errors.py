@@ -85,6 +85,10 @@ class ConnectionLost(HostUnreachable):
     """Raised when a connection that worked breaks; the job behind it may well go on."""
 
 
+class JobTakenOver(TrainingError):
+    """Raised when another watcher has taken a job over from the one that asks."""
+
+
 class AgentError(TrainingError):
     """Raised when a host answers with something that no other class describes."""
 
@@ -111,6 +115,14 @@ class RankFailed(TrainingError):
 
 class OutOfMemory(RankFailed):
     """Raised when the kernel killed a rank because memory ran out."""
+
+
+class GpuFault(RankFailed):
+    """Raised when a rank failed and its GPU reported an error that points to the hardware."""
+
+
+class PortTaken(RankFailed):
+    """Raised when somebody took the ranks' port after it had been found free."""
 
 
 class NodeLost(TrainingError):

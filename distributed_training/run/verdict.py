@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from distributed_training.errors import (
+    GpuFault,
     JobCancelled,
     JobTimeout,
     NodeLost,
     OutOfMemory,
+    PortTaken,
     RankFailed,
     TrainingError,
+)
+from distributed_training.run.story import TAIL_LINES, how, story
+from distributed_training.run.symptoms import (
+    PORT_TAKEN,
+    has_reason,
+    last_words,
+    points_to_hardware,
+    was_pulled_down,
 )
 
 if TYPE_CHECKING:
@@ -20,9 +29,8 @@ if TYPE_CHECKING:
 
     from distributed_training.run.job import JobRef, NodeRef
 
-TAIL_LINES = 30  # of the failing rank's log that the verdict repeats
 TIMED_OUT = "execution_timeout"
-_PORT_TAKEN = re.compile(r"EADDRINUSE|[Aa]ddress already in use", re.ASCII)
+_SAME_EVENT = 10.0  # seconds in which a rank that failed pulls others down
 
 
 @dataclass(slots=True)
@@ -49,13 +57,11 @@ def verdict(ref: JobRef, nodes: Sequence[NodeState], stopped: str | None) -> Tra
     first = _first_failure(nodes)
     if stopped == TIMED_OUT:
         return JobTimeout("the job was ended because the task's execution_timeout was over")
-    if first:
+    lost = _first_lost(nodes)
+    if first and not (lost and was_pulled_down(first[1])):
         return _rank_failed(ref, *first, _followers(nodes, first[1]))
-    for node in nodes:
-        if node.ended is None:
-            return _lost(node.ref, node.lost or "it was not watched to its end")
-        if node.ended["state"] == "lost":
-            return _lost(node.ref, f"its agent is gone: {node.ended['reason']}")
+    if lost:
+        return lost
     for node in nodes:
         if node.ended and node.ended["state"] != "success":
             return _ended_otherwise(node.ref, node.ended, stopped)
@@ -64,12 +70,35 @@ def verdict(ref: JobRef, nodes: Sequence[NodeState], stopped: str | None) -> Tra
 
 def is_port_taken(error: TrainingError) -> bool:
     """Return whether a rank failed because somebody took its port between lease and use."""
-    return isinstance(error, RankFailed) and any(map(_PORT_TAKEN.search, error.log_tail))
+    return isinstance(error, PortTaken)
 
 
 def _first_failure(nodes: Sequence[NodeState]) -> tuple[NodeState, Mapping[str, Any]] | None:
-    failed = [(node, failure) for node in nodes if (failure := node.failure)]
-    return min(failed, key=_cause, default=None)
+    """Return the failure that caused the others, which need not have been noticed first."""
+    exits = sorted(((node, exit_) for node in nodes for exit_ in node.exits), key=_cause)
+    first = next((pair for pair in exits if _failed(pair[1])), None)
+    if first is None or not was_pulled_down(first[1]):
+        return first
+    return next((pair for pair in exits if _explains(pair, first)), first)
+
+
+def _explains(
+    pair: tuple[NodeState, Mapping[str, Any]], follower: tuple[NodeState, Mapping[str, Any]]
+) -> bool:
+    """Return whether an exit has a reason of its own, and pulled the follower down with it."""
+    exit_ = pair[1]
+    if exit_["rank"] is None or _cause(pair)[1] - _cause(follower)[1] > _SAME_EVENT:
+        return False
+    return has_reason(exit_) if exit_["by_us"] else _failed(exit_) and not was_pulled_down(exit_)
+
+
+def _first_lost(nodes: Sequence[NodeState]) -> NodeLost | None:
+    for node in nodes:
+        if node.ended is None:
+            return _lost(node.ref, node.lost or "it was not watched to its end")
+        if node.ended["state"] == "lost":
+            return _lost(node.ref, f"its agent is gone: {node.ended['reason']}")
+    return None
 
 
 def _failed(exit_: Mapping[str, Any]) -> bool:
@@ -91,7 +120,7 @@ def _cause(failed: tuple[NodeState, Mapping[str, Any]]) -> tuple[bool, float]:
 def _followers(nodes: Sequence[NodeState], first: Mapping[str, Any]) -> list[str]:
     """Return ranks that failed after the first, because of it or on their own."""
     return [
-        f"rank {e['rank']} on {node.ref.host.name} {_how(e)}"
+        f"rank {e['rank']} on {node.ref.host.name} {how(e)}"
         for node in nodes
         for e in node.exits
         if e is not first
@@ -104,33 +133,27 @@ def _followers(nodes: Sequence[NodeState], first: Mapping[str, Any]) -> list[str
 def _rank_failed(
     ref: JobRef, node: NodeState, record: Mapping[str, Any], followers: list[str]
 ) -> RankFailed:
-    host, rank, tail = node.ref.host.name, record["rank"], tuple(record["tail"][-TAIL_LINES:])
-    who = "the launcher" if rank is None else f"rank {rank}"
-    lines = [f"{who} on {host} {_how(record)} after {record['elapsed']:.1f} s"]
-    if record.get("oom"):
-        lines[0] += ": the kernel ended it because memory ran out"
-    elif record["signal"] == "SIGKILL":
-        lines[0] += " (often the kernel's, for want of memory: see `dmesg` on the host)"
-    if tail:
-        lines += ["its log ends:", *(f"  {line}" for line in tail)]
+    faults = (node.ended or {}).get("gpu_faults", ())
+    lines = story(record, node.ref.host.name, faults)
     if followers:
-        lines.append("failed after it: " + "; ".join(followers))
+        lines.append("failed with it: " + "; ".join(followers))
     lines.append(f"all other ranks of job {ref.job_id} were ended")
-    kind = OutOfMemory if record.get("oom") else RankFailed
-    return kind(
+    return _kind(record, faults)(
         "\n".join(lines),
-        host=host,
-        rank=rank,
+        host=node.ref.host.name,
+        rank=record["rank"],
         exit_code=record["code"],
         signal=record["signal"],
-        log_tail=tail,
+        log_tail=tuple(record["tail"][-TAIL_LINES:]),
     )
 
 
-def _how(record: Mapping[str, Any]) -> str:
-    if record["signal"]:
-        return f"was ended by {record['signal']}"
-    return f"exited with status {record['code']}"
+def _kind(record: Mapping[str, Any], faults: Sequence[Mapping[str, Any]]) -> type[RankFailed]:
+    if record.get("oom"):
+        return OutOfMemory
+    if any(map(points_to_hardware, faults)):
+        return GpuFault
+    return PortTaken if PORT_TAKEN.search(last_words(record)) else RankFailed
 
 
 def _lost(node: NodeRef, why: str) -> NodeLost:

@@ -29,13 +29,14 @@ def exited(rank, code=None, signal=None, t=1.0, by_us=False, tail=(), **more):
     return known | {"elapsed": 41.2, "tail": list(tail), "oom": False} | more
 
 
-def judged(*exits, states=("failed", "failed"), stopped=None, reasons=("", "")):
+def judged(*exits, states=("failed", "failed"), stopped=None, reasons=("", ""), faults=((), ())):
     """Return the verdict on two nodes that journalled ``exits``, by rank."""
     nodes = [NodeState(node) for node in NODES]
     for record in exits:
         nodes[0 if record["rank"] in (None, 0, 1) else 1].exits.append(record)
-    for node, state, reason in zip(nodes, states, reasons, strict=True):
-        node.ended = {"state": state, "reason": reason} if state else None
+    for node, state, reason, found in zip(nodes, states, reasons, faults, strict=True):
+        end = {"state": state, "reason": reason, "gpu_faults": found}
+        node.ended = end if state else None
     return verdict(REF, nodes, stopped)
 
 
@@ -57,7 +58,7 @@ def test_the_first_failure_wins_over_ranks_that_it_pulled_down():
     assert (error.host, error.rank, error.exit_code) == ("gpu2", 3, 7)
     assert error.message.startswith("rank 3 on gpu2 exited with status 7 after 41.2 s")
     assert "boom" in error.message
-    assert "failed after it: rank 0 on gpu1 exited with status 1" in error.message
+    assert "failed with it: rank 0 on gpu1 exited with status 1" in error.message
 
 
 def test_a_rank_is_the_cause_rather_than_the_launcher_that_ended_with_it():
