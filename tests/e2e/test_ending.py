@@ -25,6 +25,7 @@ SEEN_BY = {"running": "[rank 3 gpu2] second 1", "deferred": "[rank 3 gpu2] secon
 def test_marking_a_task_leaves_no_rank_on_the_hosts(
     trigger: Trigger, fleet: Fleet, wait_until_idle: Callable[[], None], state: str, mark: str
 ) -> None:
+    """B25, B36: the ranks have children, and are deaf to SIGTERM."""
     run = trigger("waiting_ranks")
     run.wait_for_line("wait", SEEN_BY[state])
     assert run.tasks()["wait"] == state
@@ -49,6 +50,7 @@ def test_clearing_a_deferred_task_starts_it_anew_after_its_ranks_are_gone(
 def test_a_failing_rank_ends_all_and_its_verdict_is_the_last_word(
     trigger: Trigger, wait_until_idle: Callable[[], None]
 ) -> None:
+    """B32."""
     run = trigger("waiting_ranks", failing_rank=3)
     assert run.wait() == "failed"
     wait_until_idle()
