@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
@@ -10,7 +13,6 @@ from tests.agent.host import Host, Job
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 
 class NewJob(Protocol):
@@ -42,3 +44,12 @@ def new_job(host: Host) -> Iterator[NewJob]:
 @pytest.fixture
 def job(new_job: NewJob) -> Job:
     return new_job()
+
+
+@pytest.fixture
+def shared() -> Iterator[Path]:
+    """A folder that every user of this machine may use, as /tmp is."""
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o1777)
+    yield folder
+    shutil.rmtree(folder)

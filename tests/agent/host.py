@@ -215,6 +215,16 @@ class Job:
                 os.kill(pid, signal.SIGKILL)
 
 
+def as_user(uid: int, shared: Path) -> Host:
+    """Return the host as another user sees it."""
+    home = shared / str(uid)
+    home.mkdir()
+    os.chown(home, uid, uid)
+    prefix = ("setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups")
+    env = {"HOME": str(home), "PATH": "/usr/local/bin:/usr/bin:/bin"}
+    return Host(home / "root", shared / "locks", env, prefix)
+
+
 def texts(journal: list[Json], source: object = 0) -> list[str]:
     """Return the log lines of one source."""
     return [each["m"] for each in journal if each["k"] == "log" and each["r"] == source]

@@ -246,3 +246,24 @@ def test_a_wanted_gpu_that_a_stranger_uses_is_a_finding(job: Job) -> None:
     assert found["what"] == "a wanted GPU is in use"
     assert "of root" in found["why"] or "python3" in found["why"]
     assert job.prepare(slots=["gpu-GPU-bbbb"])["ok"]
+
+
+HELD = f"""#!/bin/sh
+echo "$1" >>"$0.log"
+turn=$(grep -cFx -- "$1" "$0.log")
+case $1 in
+--query-gpu=uuid,memory.used*)
+    if [ "$turn" -lt 3 ]; then echo "{GPU}, 70000, 81920"; else echo "{GPU}, 8, 81920"; fi;;
+--query-gpu=*) echo "{GPU}, 0, NVIDIA Test, 81920";;
+*) if [ "$turn" -lt 2 ]; then echo "{GPU}, 4194305"; fi;;
+esac
+"""
+
+
+@pytest.mark.usefixtures("nvidia_smi")
+def test_memory_that_the_last_job_still_holds_is_waited_for(job: Job, tmp_path: Path) -> None:
+    """The driver names a process that has ended, then none, and then the memory is free."""
+    program = tmp_path / "bin/nvidia-smi"
+    program.write_text(HELD)
+    assert job.prepare(slots=[f"gpu-{GPU}"])["ok"]
+    assert program.with_name("nvidia-smi.log").read_text().count("memory.used") == 3

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
-
-from tests.agent.host import Host, Job, alive, until
+from tests.agent.host import Job, alive, as_user, until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from pathlib import Path
 
     from tests.agent.conftest import NewJob
 
@@ -102,15 +97,6 @@ def test_an_attempt_that_has_ended_cannot_be_prepared_again(job: Job) -> None:
     assert job.prepare()["error"]["kind"] == "ended"
 
 
-@pytest.fixture
-def shared() -> Iterator[Path]:
-    """A folder that every user of this machine may use, as /tmp is."""
-    folder = Path(tempfile.mkdtemp())
-    folder.chmod(0o1777)
-    yield folder
-    shutil.rmtree(folder)
-
-
 def test_users_of_a_host_share_its_slots(new_job: NewJob, shared: Path) -> None:
     """Root alone can act as two users, so this needs root, as the test hosts do."""
     users = [as_user(65001, shared), as_user(65002, shared)]
@@ -120,16 +106,6 @@ def test_users_of_a_host_share_its_slots(new_job: NewJob, shared: Path) -> None:
     assert error["holders"]["cpu-0"]["user"] == "65001"
     first.call("stop", reason="enough", owner=None, wait=30)
     assert second.prepare(slots=SLOTS)["ok"]
-
-
-def as_user(uid: int, shared: Path) -> Host:
-    """Return the host as another user sees it."""
-    home = shared / str(uid)
-    home.mkdir()
-    os.chown(home, uid, uid)
-    prefix = ("setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups")
-    env = {"HOME": str(home), "PATH": "/usr/local/bin:/usr/bin:/bin"}
-    return Host(home / "root", shared / "locks", env, prefix)
 
 
 def test_a_lock_file_that_was_cleaned_away_is_made_anew(job: Job, new_job: NewJob) -> None:
