@@ -21,6 +21,12 @@ def source() -> bytes:
     return files(__name__).joinpath("agent.py").read_bytes()
 
 
+@cache
+def site() -> str:
+    """Return the program that runs before a rank's own, in the rank's Python."""
+    return files(__name__).joinpath("sitecustomize.py").read_text()
+
+
 def request(verb: str, marker: str, **fields: object) -> bytes:
     """Return what `COMMAND` reads from stdin: the program, then one request line."""
     line = json.dumps({"verb": verb, "marker": marker, **fields}, separators=(",", ":"))

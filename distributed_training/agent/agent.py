@@ -42,7 +42,7 @@ LINE_LIMIT = 16 << 10
 PARTIAL_AFTER = 1.0  # seconds until a line without newline is shown
 PROGRESS_EVERY = 2.0  # seconds between two states of a progress bar
 TAIL_BYTES, TAIL_LINES, TAIL_WIDTH = 512 << 10, 50, 500
-TRACE_HEAD, TRACE_LINES, MESSAGE_LINES = 15, 60, 20
+TRACE_HEAD, TRACE_LINES, MESSAGE_LINES = 15, 60, 8
 WARNING_LINES = 5
 SECRET_LENGTH = 4  # what is shorter would mask half of a log
 OOM_WINDOW = 10.0  # seconds that a large process may take to be gone after it was killed
@@ -93,6 +93,13 @@ KNOCK_TIMEOUT = 5.0
 HOUSEKEEPING_EVERY = 3600.0
 COLLECTED_AFTER = 3600.0  # a job that has just ended may still be asked for its results
 KEEP_DAYS = 7.0
+
+STACKS_SIGNAL = signal.SIGRTMAX - 7  # sitecustomize.py, which runs in every rank, has the same
+STACKS_WAIT = 3.0
+STACKS_PAUSE = 0.1  # they come in small pieces, and are whole when none has come for so long
+STACKS_LIMIT, STACKS_SHOWN = 1 << 20, 16 << 10  # of one process: in a file, in an answer
+PROCESSES_SHOWN, PROCESSES_SPIED = 8, 2  # of one rank
+LAST_COLLECTIVES = 5
 
 encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
@@ -727,14 +734,15 @@ class Members:
         """Return the members that have not ended."""
         table = process_table()
         roots = {each.pid for each in self.agents if each.alive()}
-        members = self._descendants(table, roots)
+        members = self.descendants(table, roots)
         for pid in table.keys() - members - roots - {os.getpid()}:
             if bears(pid, self.mark):
                 members.add(pid)
         return [table[pid] for pid in members]
 
     @staticmethod
-    def _descendants(table: Dict[int, Process], roots: Set[int]) -> Set[int]:
+    def descendants(table: Dict[int, Process], roots: Set[int]) -> Set[int]:
+        """Return the processes below others."""
         children: Dict[int, List[int]] = {}
         for process in table.values():
             children.setdefault(process.parent, []).append(process.pid)
@@ -1428,6 +1436,17 @@ class Node:
             os.unlink(self.journal)
         remove_tree(self.path)
 
+    def output(self) -> int:
+        """Return a number that changes whenever a rank prints something or notes a metric."""
+        with os.scandir(self.at("logs")) as logs:
+            paths = [entry.path for entry in logs if entry.name.startswith("rank-")]
+        total = 0
+        for path in [*paths, self.at("metrics.jsonl")]:
+            with contextlib.suppress(FileNotFoundError):
+                stat = os.stat(path)
+                total += stat.st_size + stat.st_mtime_ns
+        return total
+
     def state(self) -> Json:
         """Return what the supervisor noted when it began."""
         return read_json(self.at("state.json"))
@@ -1760,6 +1779,9 @@ class Gang:
             **process["env"],
             **own_variables(self.node),
         }
+        site = self.node.at("site")
+        if os.path.isdir(site):  # what stands first there runs before the rank's program
+            env["PYTHONPATH"] = os.pathsep.join(filter(None, (site, env.get("PYTHONPATH"))))
         return process["name"], process["rank"], process["argv"], env
 
     def _began(self, name: str, rank: Optional[int], pid: int) -> None:
@@ -2347,9 +2369,16 @@ class Watch:
     """A client that follows a journal: lines go out, acknowledgements and renewals come in."""
 
     def __init__(
-        self, node: Node, journal: int, offset: int, received: bytes, renews: bool = True
+        self,
+        node: Node,
+        journal: int,
+        offset: int,
+        received: bytes,
+        owner: str = "",
+        renews: bool = True,
     ) -> None:
         self.node = node
+        self.owner = owner
         self.renews = renews
         self.journal = journal
         self.offset = offset
@@ -2366,10 +2395,12 @@ class Watch:
         self._tell(encode({"verb": "watch", "renews": renews}).encode() + b"\n")
 
     def run(self) -> None:
-        """Serve the client until it goes, falls silent or has the last line."""
+        """Serve the client until it goes, falls silent, is replaced or has the last line."""
         while self._outgoing or not self.ended:
             ready = self._wait()
             if not self._listen(ready) or time.monotonic() - self._heard > CLIENT_TIMEOUT:
+                return
+            if self.owner and self.owner != read_text(self.node.at("owner")):
                 return
             self._follow(ready)
             self._send()
@@ -2419,7 +2450,7 @@ class Watch:
         self._fill()
         now = time.monotonic()
         if now - self._spoke > ALIVE_EVERY and not self._outgoing:
-            self._outgoing += b'{"k":"alive"}\n'
+            self._outgoing += b'{"k":"alive","output":%d}\n' % self.node.output()
 
     def _poked(self) -> bool:
         with contextlib.suppress(OSError):
@@ -2445,6 +2476,166 @@ class Watch:
                 sent = os.write(1, self._outgoing[:SEND_CHUNK])
                 self._outgoing = self._outgoing[sent:]
                 self._spoke = time.monotonic()
+
+
+# --- Stacks ----------------------------------------------------------------------------------
+
+
+class Witness:
+    """A process of a rank, which can be asked for its stacks if our sitecustomize ran in it.
+
+    Then it holds a file open for them, and lives through our signal. Anything else would be killed
+    by it: what runs no Python, or Python without that file, or a program that replaced it.
+    """
+
+    def __init__(self, process: Process, site: str) -> None:
+        self.process = process
+        self.command = command_of(process.pid)
+        self.state, caught = condition(process.pid)
+        self.fd = self._file(os.path.join(site, "stacks-")) if caught else None
+        self.file = os.fstat(self.fd).st_ino if self.fd is not None else None
+        self.text = ""
+        self.by: Optional[str] = None
+        self._begin: Optional[int] = None
+        self._size = 0
+        self._grew = 0.0
+
+    def _file(self, prefix: str) -> Optional[int]:
+        folder = f"/proc/{self.process.pid}/fd"
+        with contextlib.suppress(OSError):
+            for name in os.listdir(folder):
+                path = os.path.join(folder, name)
+                if os.readlink(path).startswith(prefix):
+                    return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return None
+
+    def answered(self) -> bool:
+        """Ask, and tell whether the answer is there."""
+        assert self.fd is not None
+        size, now = os.fstat(self.fd).st_size, time.monotonic()
+        if self._begin is None:
+            self._begin = self._size = size
+            self.process.send(STACKS_SIGNAL)
+        elif size > self._size:
+            self._size, self._grew = size, now
+        elif size > self._begin and now > self._grew + STACKS_PAUSE:
+            text = os.pread(self.fd, STACKS_LIMIT, self._begin).decode("utf-8", "replace")
+            self.text, self.by = text, "faulthandler"
+        return bool(self.text) or not self.process.alive()
+
+    def told(self) -> Json:
+        """Return what is known of the process."""
+        known = {"pid": self.process.pid, "command": self.command[:200], "state": self.state}
+        return {**known, "by": self.by, "text": self.text[:STACKS_SHOWN]}
+
+
+def condition(pid: int) -> Tuple[str, bool]:
+    """Return what a process waits for in the kernel, and whether it catches our signal."""
+    text = read_text(f"/proc/{pid}/status")
+    fields = dict(re.findall(r"^(State|SigCgt):\s*(.*)$", text, re.MULTILINE))
+    place = read_text(f"/proc/{pid}/wchan")
+    state = fields.get("State", "gone") + (f" in {place}" if place.strip("0") else "")
+    return state, bool(int(fields.get("SigCgt", "0"), 16) >> (STACKS_SIGNAL - 1) & 1)
+
+
+def witnesses_of(node: Node, pid: int) -> List[Witness]:
+    """Return a rank's processes, its first one and those below it, oldest first."""
+    table = process_table()
+    below = Members.descendants(table, {pid}) | ({pid} & table.keys())
+    processes = sorted((table[each] for each in below), key=lambda process: process.start)
+    return [Witness(process, os.path.realpath(node.at("site"))) for process in processes]
+
+
+def question(witnesses: Sequence[Witness], until: float) -> None:
+    """Let all processes write their stacks; forked ones share a file and do so in turn."""
+    waiting: Dict[Optional[int], List[Witness]] = {}
+    for each in witnesses:
+        if each.fd is not None:
+            waiting.setdefault(each.file, []).append(each)
+    while waiting and time.monotonic() < until:
+        for file, queue in list(waiting.items()):
+            if queue[0].answered() and not (queue.pop(0) and queue):
+                del waiting[file]
+        time.sleep(0.02)
+
+
+def spy(witness: Witness) -> None:
+    """Let py-spy look into a process that says nothing, where it is installed and may."""
+    import shutil
+    import subprocess
+
+    program = shutil.which("py-spy", path=os.environ.get("PATH", "") + ":/usr/local/bin")
+    if program and not witness.text:
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            command = [program, "dump", "--pid", str(witness.process.pid)]
+            done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=5)
+            witness.text = done.stdout.decode("utf-8", "replace") if done.returncode == 0 else ""
+            witness.by = "py-spy" if witness.text else None
+
+
+def ask_recorders(node: Node) -> int:
+    """Let NCCL's flight recorders write what they have, and return how many will."""
+    import glob
+
+    asked = 0
+    for path in glob.glob(os.path.join(glob.escape(node.at("site")), "nccl-*.pipe")):
+        with contextlib.suppress(OSError):  # nobody reads it any more
+            pipe = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            rank = os.path.basename(path)[len("nccl-") : -len(".pipe")]
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(node.at("logs", f"nccl-rank-{rank}"))
+            os.write(pipe, b"1")
+            os.close(pipe)
+            asked += 1
+    return asked
+
+
+def recorded(node: Node, wanted: int, until: float) -> Dict[str, List[str]]:
+    """Return the last collectives of each rank, once so many flight recorders have written."""
+    found: Dict[str, List[str]] = {}
+    while True:
+        for entry in os.scandir(node.at("logs")):
+            rank = entry.name[len("nccl-rank-") :]
+            if entry.name.startswith("nccl-rank-") and rank not in found:
+                with contextlib.suppress(Exception):  # half written, or in a format to come
+                    found[rank] = collectives(entry.path)
+        if len(found) >= wanted or time.monotonic() > until:
+            return found
+        time.sleep(0.1)
+
+
+def collectives(path: str) -> List[str]:
+    """Return the last collectives in a flight recorder's file."""
+    import pickle
+
+    class Plain(pickle.Unpickler):
+        """Reads numbers, texts and lists of them; anything else could run code."""
+
+        def find_class(self, module: str, name: str) -> Any:
+            raise pickle.UnpicklingError(f"{module}.{name} is not plain data")
+
+    with open(path, "rb") as file:
+        entries = Plain(file).load()["entries"][-LAST_COLLECTIVES:]
+    told = ("collective_seq_id", "profiling_name", "input_sizes", "state")
+    return [" ".join(str(entry.get(name, "")) for name in told) for entry in entries]
+
+
+def keep_stacks(node: Node, witnesses: Dict[str, List[Witness]]) -> None:
+    """Write all stacks beside the logs, whole."""
+    with open(node.at("logs", "stacks.log"), "a", encoding="utf-8") as file:
+        for rank, group in sorted(witnesses.items()):
+            for each in group:
+                file.write(f"rank {rank}, process {each.process.pid} ({each.command}), ")
+                file.write(f"{each.state}:\n{each.text or 'no stacks'}\n")
+
+
+def gpu_states() -> List[str]:
+    """Return how busy each GPU is: one that waits for others is, one that is waited for is not."""
+    query = "--query-gpu=index,utilization.gpu,memory.used,memory.total,temperature.gpu,pstate"
+    return [
+        f"GPU {index}: {busy} % busy, {used} of {total} MiB, {heat} C, {state}"
+        for index, busy, used, total, heat, state, *_ in nvidia_smi(query)
+    ]
 
 
 # --- Verbs -----------------------------------------------------------------------------------
@@ -2578,6 +2769,9 @@ def create(node: Node, request: Json) -> bool:
             return False
         source = globals().get("AGENT_SOURCE") or read_text(__file__).encode()
         write_whole(node.at("agent.py"), source)
+        if request.get("site"):
+            os.mkdir(node.at("site"), 0o700)
+            write_whole(node.at("site", "sitecustomize.py"), request["site"].encode())
         server = node.server()
     except OSError as error:
         node.remove()
@@ -2607,8 +2801,11 @@ def attach(request: Json, call: Call) -> None:
     node = Node.of(request)
     if not os.path.exists(node.journal):
         raise Refusal("unknown", f"{node.mark} has never been prepared on this host")
-    if request.get("owner"):
-        write_whole(node.at("owner"), str(request["owner"]).encode())
+    owner = str(request.get("owner") or "")
+    if request.get("again") and owner != read_text(node.at("owner")):
+        raise Refusal("taken_over", f"another watcher has taken {node.mark} over")
+    if owner:
+        write_whole(node.at("owner"), owner.encode())
     journal = os.open(node.journal, os.O_RDONLY | os.O_CLOEXEC)
     size = os.fstat(journal).st_size
     offset = request.get("offset")
@@ -2619,7 +2816,7 @@ def attach(request: Json, call: Call) -> None:
     # A watcher that takes over has not seen which processes ended before the offset.
     passed = [each for each in events(node.journal, offset) if each["k"] in ("exit", "ended")]
     call.reply({"ok": True, "attached": True, "passed": passed, **facts})
-    Watch(node, journal, offset, buffered_stdin(), request.get("renews", True)).run()
+    Watch(node, journal, offset, buffered_stdin(), owner, request.get("renews", True)).run()
 
 
 def reach(request: Json, call: Call) -> Json:
@@ -2714,6 +2911,28 @@ def note_event(facts: Json, event: Json) -> None:
         ended = {name: event.get(name) for name in ("pid", "code", "signal")}
         how = "running" if kind == "started" else "exited"
         facts["ranks"][str(event["rank"])] = {"state": how, **ended}
+
+
+def dump(request: Json, call: Call) -> Json:
+    """Tell where every rank stands, what its last collectives were, and how busy the GPUs are."""
+    node = Node.of(request)
+    if not os.path.exists(node.journal):
+        raise Refusal("unknown", f"{node.mark} has never been prepared on this host")
+    until = time.monotonic() + float(request.get("wait") or STACKS_WAIT)
+    asked = ask_recorders(node)
+    ranks = summary(node)["ranks"]
+    running = {rank: known["pid"] for rank, known in ranks.items() if known["state"] == "running"}
+    witnesses = {rank: witnesses_of(node, pid) for rank, pid in running.items()}
+    question([each for group in witnesses.values() for each in group], until)
+    for rank, group in witnesses.items():
+        for each in group[:PROCESSES_SPIED]:
+            spy(each)
+        ranks[rank]["processes"] = [each.told() for each in group[:PROCESSES_SHOWN]]
+    with contextlib.suppress(OSError):  # a full disk
+        keep_stacks(node, witnesses)
+    errors = read_text(node.at("site", "errors"))[-STACKS_SHOWN:]
+    evidence = {"gpus": gpu_states(), "nccl": recorded(node, asked, until), "errors": errors}
+    return {"ok": True, "ranks": ranks, **evidence}
 
 
 def nodes(root: str) -> Iterator[Node]:
@@ -2934,6 +3153,7 @@ VERBS: Dict[str, Callable[[Json, Call], Optional[Json]]] = {
         reach,
         stop,
         status,
+        dump,
         fetch,
         result,
         gc,
