@@ -40,6 +40,7 @@ class JobSpec:
     oversubscribe: bool = False
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
     host_env: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
+    secrets: tuple[str, ...] = field(default=(), repr=False)  # what hosts mask in logs
     python: str = "python3"
     setup: str | None = None
     source: str | None = None  # sha256 of the snapshot

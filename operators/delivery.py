@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import ObjectStoragePath
 
+from distributed_training.agent.agent import hider
 from distributed_training.errors import TrainingError
 from distributed_training.run import collect
 
@@ -27,6 +28,7 @@ class Delivery:
     :param agents: by name of the host
     :param outputs: paths on the head, which go to ``output_dir``
     :param log_dir: where whole logs go, whether the job succeeded or not
+    :param secrets: what is masked in them
     """
 
     agents: Mapping[str, HostAgent]
@@ -34,6 +36,7 @@ class Delivery:
     output_dir: str | None
     log_dir: str | None
     log: Logger
+    secrets: Sequence[str] = ()
 
     async def of(self, outcome: Outcome) -> dict[str, Any]:
         """Return what the task returns.
@@ -65,7 +68,8 @@ class Delivery:
         if not self.log_dir:
             return
         try:
-            await collect.logs(ref, self.agents, ObjectStoragePath(self.log_dir))
+            into = ObjectStoragePath(self.log_dir)
+            await collect.logs(ref, self.agents, into, hider(self.secrets))
         except TrainingError as error:
             self.log.warning("Not all logs could be brought to %s: %s", self.log_dir, error)
 

@@ -13,8 +13,9 @@ from distributed_training.errors import OutputMissing
 from distributed_training.run.agents import HostAgent, on_all
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from distributed_training.agent.agent import Hide
     from distributed_training.run.job import JobRef, NodeRef
 
 _SPOOL = 64 << 20  # bytes held in memory before a file takes over
@@ -84,11 +85,16 @@ async def outputs(
     return {path: str(into / path.strip("/")) for path in paths}
 
 
-async def logs(ref: JobRef, agents: Mapping[str, HostAgent], into: Folder) -> None:
-    """Bring the whole log of every rank into ``into``, a folder for each host."""
+async def logs(
+    ref: JobRef, agents: Mapping[str, HostAgent], into: Folder, hide: Hide = str
+) -> None:
+    """Bring the whole log of every rank into ``into``, a folder for each host.
+
+    :param hide: masks secrets in a line
+    """
 
     async def bring(node: NodeRef) -> None:
-        await _fetch(ref, agents, node, "logs", ["*"], into / node.host.name)
+        await _fetch(ref, agents, node, "logs", ["*"], into / node.host.name, hide)
 
     await on_all(ref.nodes, bring)
 
@@ -100,6 +106,7 @@ async def _fetch(
     base: str,
     paths: Sequence[str],
     into: Folder,
+    hide: Hide | None = None,
 ) -> tuple[list[str], list[str]]:
     request = {**_node(ref, node), "base": base, "paths": list(paths)}
     with tempfile.SpooledTemporaryFile(_SPOOL) as spool:
@@ -108,11 +115,11 @@ async def _fetch(
                 await asyncio.to_thread(spool.write, chunk)
             answer = stream.answer
         spool.seek(0)
-        await asyncio.to_thread(_unpack, spool, into)
+        await asyncio.to_thread(_unpack, spool, into, hide)
     return answer["missing"], answer["found"]
 
 
-def _unpack(spool: IO[bytes], into: Folder) -> None:
+def _unpack(spool: IO[bytes], into: Folder, hide: Hide | None) -> None:
     """Write the regular files of a tar below ``into``, and nowhere else."""
     with tarfile.open(fileobj=spool, mode="r|") as tar:
         for member in tar:
@@ -125,8 +132,18 @@ def _unpack(spool: IO[bytes], into: Folder) -> None:
                 target = target / part
             target.parent.mkdir(parents=True, exist_ok=True)
             with target.open("wb") as file:
-                while chunk := content.read(1 << 20):
-                    file.write(chunk)
+                for piece in _pieces(content, hide):
+                    file.write(piece)
+
+
+def _pieces(content: IO[bytes], hide: Hide | None) -> Iterator[bytes]:
+    """Yield a file as it is, or what may be seen of each of its lines."""
+    if hide in (None, str):
+        while chunk := content.read(1 << 20):
+            yield chunk
+        return
+    for line in content:
+        yield hide(line.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
 
 
 def _node(ref: JobRef, node: NodeRef) -> dict[str, Any]:

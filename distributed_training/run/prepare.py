@@ -127,6 +127,7 @@ def _request(plan: Plan, node: Node, owner: str) -> dict[str, Any]:
         "source": spec.source,
         "setup": spec.setup,
         "setup_env": node_environment(plan, node),
+        "secrets": list(spec.secrets),
         "scrub": list(SCRUB),
         "check_files": script,
         "python": spec.python if spec.program.kind != "command" else None,
