@@ -82,6 +82,20 @@ FIELDS = {
     "work_dir": _field(
         "Work folder", "On the hosts, for all of ours: ~/.distributed_training.", "string"
     ),
+    "quarantine": _field(
+        "Quarantine",
+        "Seconds that a host is left out after it was restarted under a job, or its GPU failed.",
+        "integer",
+        default=0,
+        minimum=0,
+    ),
+    "disk_cap": _field(
+        "Disk cap",
+        "GB that ended jobs and sources may take on a host before the oldest are removed.",
+        "integer",
+        default=100,
+        minimum=1,
+    ),
 }
 
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from distributed_training.hooks.login import Settings
+    from distributed_training.run.agents import HostAgent
+    from distributed_training.run.preflight import Preflight
     from distributed_training.transport.base import Transport
     from distributed_training.transport.connections import SshTransport
     from distributed_training.transport.login import Login
@@ -121,6 +123,25 @@ class FleetHook(BaseHook):
         """The folder on the hosts that holds all of ours; None: the agent's own choice."""
         return self.settings.extras.get("work_dir")
 
+    @property
+    def quarantine(self) -> float:
+        """Seconds that a host is left out after a fault of its own."""
+        return self._number("quarantine", 0.0)
+
+    @property
+    def disk_cap(self) -> float:
+        """Bytes that ended jobs and sources may take on a host."""
+        return self._number("disk_cap", 100.0) * 1e9
+
+    def _number(self, extra: str, default: float) -> float:
+        given = self.settings.extras.get(extra, default)
+        try:
+            return float(given)
+        except (TypeError, ValueError):
+            raise PlanError(
+                f"connection {self.fleet_conn_id!r}: {extra}={given!r} is not a number"
+            ) from None
+
     def transport(self, host: Host) -> Transport:
         """Return the way to a host for the worker, over paramiko; connects on first use."""
         return _over_paramiko(host, self._login(host))
@@ -161,35 +182,34 @@ class FleetHook(BaseHook):
         """Return what tells a way from others, without the secrets that it depends on."""
         return hashlib.sha256(repr((astuple(self.settings), host)).encode()).hexdigest()
 
-    def test_connection(self) -> tuple[bool, str]:
-        """Ask every host, all at once, what it offers; a line for each."""
-        try:
-            lines = asyncio.run(self._report())
-        except TrainingError as error:
-            return False, error.message
-        return all(ok for ok, _ in lines), "\n".join(line for _, line in lines)
-
-    async def _report(self) -> list[tuple[bool, str]]:
-        return await asyncio.gather(*(self._report_on(host) for host in self.fleet.hosts))
-
-    async def _report_on(self, host: Host) -> tuple[bool, str]:
+    @asynccontextmanager
+    async def agents(self) -> AsyncIterator[dict[str, HostAgent]]:
+        """Yield the agents of all hosts by name, over shared connections."""
         from distributed_training.run.agents import HostAgent
 
+        async with self.connections(self.fleet.hosts) as transports:
+            yield {
+                name: HostAgent(transport, self.work_dir) for name, transport in transports.items()
+            }
+
+    async def examine(self, python: str | None = None) -> Preflight:
+        """Return what a launch would find on the hosts.
+
+        :param python: interpreter whose packages are compared; None: that of the ranks
+        """
+        from distributed_training.run.doctor import doctor
+
+        async with self.agents() as agents:
+            return await doctor(agents, python or self.python, self.quarantine)
+
+    def test_connection(self) -> tuple[bool, str]:
+        """Check every host as a launch would, all at once; a table, and what is wrong."""
         try:
-            transport = self.transport(host)
-            try:
-                offer = await HostAgent(transport, self.work_dir).call("offer")
-            finally:
-                await transport.close()
+            preflight = asyncio.run(self.examine())
         except TrainingError as error:
             return False, error.message
-        return True, f"{host.name}: ok, {_offered(offer)}"
-
-
-def _offered(offer: dict[str, Any]) -> str:
-    gpus = offer["gpus"]
-    places = f"{len(gpus)} x {gpus[0]['name']}" if gpus else f"no GPU, {offer['cpus']} CPUs"
-    return f"Python {offer['python']}, {places}, as {offer['user']}"
+        names = [host.name for host in self.fleet.hosts]
+        return not preflight.failures(), preflight.table(names)
 
 
 def _reached(host: Host, login: Login) -> Host:

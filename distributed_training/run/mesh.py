@@ -44,10 +44,8 @@ async def mesh(
                 ports[name] = stream.answer["port"]
                 await together.wait()
                 peers = [peer for peer in names if peer != name and peer not in spare]
-                answers = await _knock(stream, [(addresses[peer], ports[peer]) for peer in peers])
-                faults.update(
-                    {(name, peer): why for peer, why in zip(peers, answers, strict=True) if why}
-                )
+                answers = await _knock(stream, {p: (addresses[p], ports[p]) for p in peers})
+                faults.update({(name, peer): why for peer, why in answers.items() if why})
                 await together.wait()
         except BaseException:
             await together.abort()
@@ -67,11 +65,10 @@ async def mesh(
     return list(_findings(faults, names, addresses))
 
 
-async def _knock(stream: Stream, peers: list[tuple[str, int]]) -> list[str | None]:
-    await stream.say(json.dumps(peers))
-    line = await stream.line()
-    answers: list[str | None] = json.loads(line or b"[]")
-    return answers
+async def _knock(stream: Stream, peers: dict[str, tuple[str, int]]) -> dict[str, str | None]:
+    await stream.say(json.dumps(list(peers.values())))
+    answers: list[str | None] = json.loads(await stream.line() or b"[]")
+    return dict(zip(peers, answers, strict=True))
 
 
 def _findings(

@@ -52,7 +52,8 @@ class Preflight:
         yield f"Preflight of {len(self.offers)} hosts:"
         for name, offer in self.offers.items():
             cells = self.cells(offer)
-            words = [f"Python {cells.pop('Python')}", *cells.values()]
+            words = [cells["frameworks"], cells["GPUs"], f"{cells['disk free']} free"]
+            words = [f"Python {cells['Python']}", *words, cells["network"]]
             yield f"  {name}: {self.state(name)}, {', '.join(word for word in words if word)}"
         for finding in self.findings:
             yield f"  {finding.severity}: {finding}"
@@ -83,15 +84,16 @@ class Preflight:
         versions = dict(self.versions.get(offer.host.name, {}))
         facts = offer.facts
         gpus = [str(gpu["name"]) for gpu in offer.gpus]
+        busy = f" ({len(offer.busy)} slots in use)" if offer.busy else ""
         address = f"{offer.interface or 'no interface for'} {_address(offer) or 'no address'}"
         return {
             "Python": versions.pop("python", offer.python),
             "frameworks": ", ".join(f"{name} {version}" for name, version in versions.items()),
-            "GPUs": f"{len(gpus)} x {gpus[0]}" if gpus else f"no GPU, {offer.cpus} CPUs",
-            "disk": f"{_size(offer.disk_free)} free",
-            "clock": f"clock {offer.clock_offset:+.1f} s",
-            "memlock": f"memlock {_size(facts.get('memlock'))}",
-            "/dev/shm": f"/dev/shm {_size(facts.get('shm_free', 0))}",
+            "GPUs": (f"{len(gpus)} x {gpus[0]}" if gpus else f"no GPU, {offer.cpus} CPUs") + busy,
+            "disk free": _size(offer.disk_free),
+            "clock": f"{offer.clock_offset:+.1f} s",
+            "memlock": _size(facts.get("memlock")),
+            "/dev/shm free": _size(facts.get("shm_free", 0)),
             "network": address,
         }
 

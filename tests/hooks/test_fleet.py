@@ -136,6 +136,14 @@ def test_python_and_the_work_folder_are_extras() -> None:
     assert (hook.python, hook.work_dir) == ("/opt/py/bin/python", "/data/train")
 
 
+def test_quarantine_and_the_disk_cap_are_extras() -> None:
+    hook = hook_of(with_extra(quarantine="600", disk_cap=50))
+    assert (hook.quarantine, hook.disk_cap) == (600, 50e9)
+    assert (hook_of(CONNECTION).quarantine, hook_of(CONNECTION).disk_cap) == (0, 100e9)
+    with pytest.raises(PlanError, match="connection 'gpus': quarantine='long' is not a number"):
+        _ = hook_of(with_extra(quarantine="long")).quarantine
+
+
 @pytest.mark.parametrize(
     ("extra", "why"),
     [
@@ -196,9 +204,9 @@ def test_paramiko_watches_the_rest(connection: dict[str, Any]) -> None:
 def test_a_fleet_in_order_is_reported_line_by_line(fleet: Fleet) -> None:
     ok, report = hook_of(fleet.connection()).test_connection()
     assert ok
-    lines = report.splitlines()
-    assert [line.partition(" ")[0] for line in lines] == ["gpu1:", "gpu2:"]
-    assert all("ok, Python 3." in line and "no GPU" in line for line in lines)
+    rows = [line.split() for line in report.splitlines()]
+    assert [row[:2] for row in rows] == [["host", "state"], ["gpu1", "ok"], ["gpu2", "ok"]]
+    assert all("no GPU" in line and "eth0 10." in line for line in report.splitlines()[1:])
 
 
 def test_each_host_that_fails_is_reported(fleet: Fleet) -> None:
@@ -207,9 +215,10 @@ def test_each_host_that_fails_is_reported(fleet: Fleet) -> None:
     connection["extra"]["hosts"] = f"{first}\nlost ssh={fleet['gpu2'].address} port=2299"
     ok, report = hook_of(connection).test_connection()
     assert not ok
-    assert report.splitlines()[0].startswith("gpu1: ok")
-    assert "cannot reach lost" in report.splitlines()[1]
-    assert "nobody listens on that port" in report.splitlines()[1]
+    rows = [line.split()[:2] for line in report.splitlines()]
+    assert rows[1:3] == [["gpu1", "ok"], ["lost", "failure"]]
+    assert "failure: lost: SSH: cannot reach lost" in report
+    assert "nobody listens on that port" in report
 
 
 def test_a_wrong_connection_is_reported() -> None:
