@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from tests.fleet import Fleet
 
 ROOT = Path(__file__).parents[2]
+SECRET = "hf_s3cr3t W0rd/42"  # of the connection `hf`
 GRACE_PERIOD = 3  # seconds, of the DAGs that are for tests only
 
 
@@ -28,7 +30,8 @@ def airflow(fleet: Fleet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     for dags in (ROOT / "dags", Path(__file__).parent / "dags"):
         shutil.copytree(dags, folder / "dags", dirs_exist_ok=True)
     connection = fleet.connection_json(slots=2, python=str(hosts_python("torch")))
-    environment = {"AIRFLOW_CONN_GPU_FLEET_DEFAULT": connection}
+    secret = json.dumps({"conn_type": "generic", "password": SECRET})
+    environment = {"AIRFLOW_CONN_GPU_FLEET_DEFAULT": connection, "AIRFLOW_CONN_HF": secret}
     with AirflowStack(folder / "home", folder / "dags", environment, progress=print) as stack:
         yield stack
 
