@@ -11,9 +11,13 @@ from airflow.triggers.base import BaseTrigger
 
 from distributed_training.hooks.fleet import FleetHook
 from distributed_training.run.agents import HostAgent
+from distributed_training.triggers import tasklog
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
+    from pathlib import Path
+
+    from airflow.models.taskinstance import TaskInstance
 
     from distributed_training.fleet import Host
 
@@ -34,6 +38,18 @@ class FleetTrigger(BaseTrigger):
     def __init__(self, fleet_conn_id: str) -> None:
         super().__init__()
         self.fleet_conn_id = fleet_conn_id
+        self._earlier_logs: list[Path] = []
+
+    @property
+    def task_instance(self) -> TaskInstance | None:
+        """The task that waits for this trigger; set before its first line is logged."""
+        return super().task_instance
+
+    @task_instance.setter
+    def task_instance(self, value: TaskInstance | None) -> None:
+        BaseTrigger.task_instance.fset(self, value)  # type: ignore[attr-defined]
+        if value is not None:
+            self._earlier_logs = tasklog.keep(value)
 
     async def on_kill(self) -> None:
         """Clean up on the hosts, in a task that Airflow's second of patience does not cut."""

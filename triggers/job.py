@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import TriggerEvent
 
 from distributed_training.run.job import JobRef
+from distributed_training.run.shown import Echo
 from distributed_training.run.stop import stop
 from distributed_training.run.watch import Watcher
+from distributed_training.triggers import tasklog
 from distributed_training.triggers.base import FleetTrigger, held
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+# A triggerer that was frozen ends what Airflow has given to another one, as if a user had ended
+# it: https://github.com/apache/airflow/pull/73454. In so many seconds, that one is watching.
+REPLACEMENT = 15.0
 
 
 class JobTrigger(FleetTrigger):
@@ -29,7 +36,7 @@ class JobTrigger(FleetTrigger):
         self.ref = ref
         self.deadline = deadline
         self._owner = secrets.token_hex(8)
-        self._watched = False
+        self._watcher: Watcher | None = None
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return what rebuilds this trigger; it is stored as it is, so it holds no secret."""
@@ -42,15 +49,18 @@ class JobTrigger(FleetTrigger):
         """Watch the job; yield its outcome and return at once."""
         ref = JobRef.from_dict(self.ref)
         async with held(), self._agents([node.host for node in ref.nodes]) as agents:
-            watcher = Watcher(ref, agents, self._owner, self.log.info, self.deadline)
-            self._watched = True
-            outcome = await watcher.watch()
+            echo = Echo(await asyncio.to_thread(tasklog.last_lines, self._earlier_logs))
+            log, deadline = self.log.info, self.deadline
+            self._watcher = Watcher(ref, agents, self._owner, log, deadline, echo)
+            outcome = await self._watcher.watch()
         yield TriggerEvent(outcome.to_dict())
 
     async def _kill(self) -> None:
         """End the job unless another triggerer has taken it over; then it is not ours to end."""
         ref = JobRef.from_dict(self.ref)
         async with self._agents([node.host for node in ref.nodes]) as agents:
-            owner = self._owner if self._watched else None
+            if self._watcher and self._watcher.may_be_replaced:
+                await asyncio.sleep(REPLACEMENT)
+            owner = self._owner if self._watcher else None
             for node in await stop(ref, agents, reason="a user ended the task", owner=owner):
                 self.log.info("%s: %s %s", node.node.host.name, node.state, node.detail)

@@ -12,6 +12,7 @@ from distributed_training import agent
 from distributed_training.errors import (
     AgentError,
     HostUnreachable,
+    JobTakenOver,
     PreflightFailed,
     SlotsBusy,
     StartFailed,
@@ -168,6 +169,7 @@ def refusal(host: Host, error: dict[str, Any]) -> TrainingError:
         "slots_busy": SlotsBusy,
         "port_taken": PreflightFailed,
         "exec_failed": StartFailed,
+        "taken_over": JobTakenOver,
     }
     return classes.get(error["kind"], AgentError)(message, host=host.name)
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import time
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from distributed_training.errors import AgentError, HostUnreachable, TrainingError
+from distributed_training.errors import AgentError, HostUnreachable, JobTakenOver, TrainingError
 from distributed_training.run.job import JobRef, NodeRef
+from distributed_training.run.shown import Echo, Progress
 from distributed_training.run.stop import stop
 from distributed_training.run.verdict import TIMED_OUT, NodeState, verdict
 
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 SSH_PORT = 22
 _RETRY = 2.0  # seconds until a broken connection is tried again
 _ATTEMPT = 5.0  # least seconds that an attempt to connect is given
+_FROZEN = 15.0  # seconds without a sign of life, of which an agent sends one every 5 s
+_TAKEN_OVER = 60.0  # seconds in which Airflow ends a watcher that another one has replaced
 _PROBE = 8.0  # seconds that a neighbour is given to say whether it reaches a silent host
 
 
@@ -80,6 +84,7 @@ class Watcher:
     :param owner: token by which agents know this watcher
     :param log: takes each line for the task's log
     :param deadline: time.time() at which the job is ended, if it still runs
+    :param echo: what the last watcher has logged
     """
 
     def __init__(
@@ -89,12 +94,16 @@ class Watcher:
         owner: str,
         log: Callable[[str], None],
         deadline: float | None = None,
+        echo: Echo | None = None,
     ) -> None:
         self._ref = ref
         self._agents = agents
         self._owner = owner
         self._log = log
         self._deadline = deadline
+        self._echo = echo or Echo()
+        self._own: set[int] = set()  # nodes that nobody can have taken from us unnoticed
+        self._frozen = -math.inf
         self._nodes = {node.node_rank: NodeState(node) for node in ref.nodes}
         self._offsets = {node.node_rank: node.offset for node in ref.nodes}
         self._stopped: str | None = None  # why we ended the job
@@ -104,6 +113,11 @@ class Watcher:
     def ref(self) -> JobRef:
         """The job, and how far it was read."""
         return self._ref.at(self._offsets)
+
+    @property
+    def may_be_replaced(self) -> bool:
+        """Whether we stood still lately, so that another may be about to take over."""
+        return time.monotonic() - self._frozen < _TAKEN_OVER
 
     async def watch(self) -> Outcome:
         """Return when the job has ended on every host, or a host is given up."""
@@ -142,6 +156,10 @@ class Watcher:
                     async with asyncio.timeout(silence.patience(self._ref.host_timeout)):
                         stream = await stack.enter_async_context(self._attached(state))
                     await self._read(state, stream, silence)
+            except JobTakenOver:
+                # If Airflow still wants us after a while, it is the other one that is gone.
+                await asyncio.sleep(_TAKEN_OVER)
+                self._own.discard(state.ref.node_rank)
             except (HostUnreachable, TimeoutError) as error:
                 await self._agents[state.ref.host.name].transport.close()
                 if silence.begins():
@@ -161,6 +179,7 @@ class Watcher:
             node=state.ref.node_rank,
             offset=None,
             owner=self._owner,
+            again=state.ref.node_rank in self._own,
         )
 
     async def _read(self, state: NodeState, stream: Stream, silence: Silence) -> None:
@@ -170,29 +189,48 @@ class Watcher:
         state.clock = stream.answer["clock"] - time.time()
         for record in stream.answer["passed"]:
             self._learn(state, record)
+        old = 0 if node in self._own else int(stream.answer["size"])
+        self._own.add(node)
+        try:
+            await self._take_all(state, stream, silence, old)
+        except asyncio.CancelledError:  # in good order: what was logged will reach the log
+            await stream.say(f"ack {self._offsets[node]}")
+            raise
+
+    async def _take_all(self, state: NodeState, stream: Stream, silence: Silence, old: int) -> None:
+        node = state.ref.node_rank
         position = int(stream.answer["offset"])
+        progress = Progress()
         while lines := await asyncio.wait_for(stream.lines(), self._ref.host_timeout):
-            silence.ends()
             for line in lines:
+                if silence.seconds > _FROZEN:  # what waited here may have been read by another
+                    self._frozen = time.monotonic()
+                    return
                 record = json.loads(line)
                 if "t" not in record:  # a sign of life, not part of the journal
                     continue
                 position += len(line) + 1
                 if position > self._offsets[node]:
-                    self._take(state, record)
+                    self._take(state, record, again=position <= old)
                     self._offsets[node] = position
-            await stream.say(f"ack {self._offsets[node]}")
+            silence.ends()
+            progress.reached(self._offsets[node])
+            await stream.say(progress.answer())
 
-    def _take(self, state: NodeState, record: Mapping[str, Any]) -> None:
+    def _take(self, state: NodeState, record: Mapping[str, Any], *, again: bool) -> None:
         """Act on one line of a journal."""
         kind, host = record["k"], state.ref.host.name
         if kind == "log":
             source = record["r"] if isinstance(record["r"], str) else f"rank {record['r']}"
-            self._log(f"[{source} {host}] {record['m']}")
+            self._show(f"[{source} {host}] {record['m']}", again)
         elif kind == "note":
-            self._log(f"[{host}] {record['m']}")
+            self._show(f"[{host}] {record['m']}", again)
         else:
             self._learn(state, record)
+
+    def _show(self, line: str, again: bool) -> None:
+        if not (again and self._echo.has(line)):
+            self._log(line)
 
     def _learn(self, state: NodeState, record: Mapping[str, Any]) -> None:
         """Take note of an end, once: an earlier watcher may have read of it before us."""
