@@ -6,7 +6,7 @@ import hashlib
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from distributed_training.errors import PlanError
 from distributed_training.plan import Program
@@ -14,7 +14,14 @@ from distributed_training.plan import Program
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+Value = TypeVar("Value")
+
 _UNSET = (None, "", "None", "auto")  # what an optional number looks like after a template
+
+
+def given(value: Value | None) -> Value | None:
+    """Return what is there: a template makes an empty text or ``None`` of what is not."""
+    return None if value in ("", "None") else value
 
 
 def whole_number(name: str, value: int | str | None) -> int | None:
@@ -28,6 +35,14 @@ def whole_number(name: str, value: int | str | None) -> int | None:
     if not text.isdecimal() or int(text) < 1:
         raise PlanError(f"{name}={value!r} is not a whole number of at least 1")
     return int(text)
+
+
+def count(name: str, value: int | str | None) -> int:
+    """Return a number of at least 0; nothing is 0.
+
+    :raises PlanError: it is none
+    """
+    return 0 if str(value).strip() in ("", "None", "0") else whole_number(name, value) or 0
 
 
 def seconds(name: str, value: float | str) -> float:

@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
-import secrets
 import time
 from contextlib import asynccontextmanager, contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import TaskDeferralError, TaskDeferralTimeout
 
-from distributed_training.errors import (
-    HostUnreachable,
-    JobCancelled,
-    JobTimeout,
-    PlanError,
-    SlotsBusy,
-    TrainingError,
-)
+from distributed_training.errors import PlanError, TrainingError
 from distributed_training.hooks.fleet import FleetHook
 from distributed_training.operators.arguments import (
+    count,
+    given,
     job_id,
     job_label,
     optional_seconds,
@@ -33,26 +26,20 @@ from distributed_training.operators.arguments import (
     variables,
     whole_number,
 )
-from distributed_training.operators.delivery import Delivery
-from distributed_training.operators.memory import JobMemory
+from distributed_training.operators.life import Life
+from distributed_training.operators.masking import secrets_in
+from distributed_training.operators.restart import Budget
 from distributed_training.plan import JobSpec, Plan
 from distributed_training.run.agents import HostAgent
-from distributed_training.run.job import JobRef
-from distributed_training.run.launch import launch, propose
-from distributed_training.run.queue import Queue, Waiting, tickets, withdraw
-from distributed_training.run.stop import Stopped, stop
-from distributed_training.run.verdict import is_port_taken
-from distributed_training.run.watch import Outcome, Watcher
+from distributed_training.run.launch import propose
+from distributed_training.run.queue import Waiting
+from distributed_training.run.watch import Outcome
 from distributed_training.snapshot import Snapshot, snapshot
-from distributed_training.triggers.job import JobTrigger
-from distributed_training.triggers.queue import QueueTrigger
 
 if TYPE_CHECKING:
     from collections.abc import (
         AsyncIterator,
-        Callable,
         Collection,
-        Iterable,
         Iterator,
         Mapping,
         Sequence,
@@ -61,10 +48,6 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from distributed_training.fleet import Host
-
-# A job that ends within these seconds never pays for a deferral, which takes about five.
-WATCH_FIRST = 10.0
-TRIGGER_FAILURES = 3  # a trigger that fails more often than this fails the task
 
 
 class TrainingOperator(BaseOperator):
@@ -95,6 +78,9 @@ class TrainingOperator(BaseOperator):
     :param host_timeout: seconds of silence after which a connection is made anew
     :param orphan_timeout: seconds that nobody watches the job until its agents end it;
         None: they never do
+    :param max_restarts: how often all ranks are started again after a host was lost, on a spare
+        host if the fleet has one
+    :param max_error_restarts: the same after a rank failed
     :param outputs: paths to bring back from the head, relative to the working directory
     :param output_dir: where to bring them: a local path or any object store URL
     :param log_dir: where the whole log of each rank goes at the end
@@ -106,7 +92,8 @@ class TrainingOperator(BaseOperator):
         "fleet_conn_id", "script", "module", "command", "arguments", "source_dir", "nnodes",
         "nproc_per_node", "hosts", "hostfile", "oversubscribe", "env", "host_env", "python",
         "setup", "master_port", "queue_timeout", "start_timeout", "stop_signal", "grace_period",
-        "host_timeout", "orphan_timeout", "outputs", "output_dir", "log_dir",
+        "host_timeout", "orphan_timeout", "max_restarts", "max_error_restarts", "outputs",
+        "output_dir", "log_dir",
     )  # fmt: skip
     template_fields_renderers: ClassVar[dict[str, str]] = {"env": "json", "setup": "bash"}
     ui_color = "#e8f0fe"
@@ -136,6 +123,8 @@ class TrainingOperator(BaseOperator):
         grace_period: float | str = 30,
         host_timeout: float | str = 60,
         orphan_timeout: float | str | None = 900,
+        max_restarts: int | str = 0,
+        max_error_restarts: int | str = 0,
         outputs: Sequence[str] = (),
         output_dir: str | None = None,
         log_dir: str | None = None,
@@ -165,20 +154,28 @@ class TrainingOperator(BaseOperator):
         self.grace_period = grace_period
         self.host_timeout = host_timeout
         self.orphan_timeout = orphan_timeout
+        self.max_restarts = max_restarts
+        self.max_error_restarts = max_error_restarts
         self.outputs = outputs
         self.output_dir = output_dir
         self.log_dir = log_dir
         self.deferrable = deferrable
-        self._cancel: Callable[[], None] | None = None
+        self._life: Life | None = None
 
     def execute(self, context: Context) -> Any:
         """Start the job and watch it for a while; then defer, unless it has ended by then."""
-        self._fence(context)
-        return self._settle(context, self._train(context, attempt=0))
+        return self._live(context).begin()
 
     def resume(self, context: Context, event: dict[str, Any]) -> Any:
         """Take the outcome from the triggerer."""
-        return self._settle(context, Outcome.from_dict(event))
+        return self._live(context).resume(Outcome.from_dict(event))
+
+    def launch_queued(self, context: Context, event: dict[str, Any]) -> Any:
+        """Launch a job that waited in the triggerer, or fail because it did so in vain."""
+        for line in event["news"]:
+            self.log.info("%s", line)
+        error = TrainingError.from_dict(event["error"]) if event["error"] else None
+        return self._live(context).launch_queued(Waiting.from_dict(event["waiting"]), error)
 
     def resume_execution(
         self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context
@@ -189,30 +186,35 @@ class TrainingOperator(BaseOperator):
         except TaskDeferralTimeout:
             raise
         except TaskDeferralError as error:
-            self._replace_trigger(context, error)
+            self._live(context).replace_trigger(error)
 
     def on_kill(self) -> None:
         """End the job: a user acts on the running task, or the worker is stopped."""
-        if self._cancel:
-            self._cancel()
+        if self._life:
+            self._life.cancel()
+
+    def _live(self, context: Context) -> Life:
+        self._life = Life(self, context)
+        return self._life
 
     def dry_run(self) -> Plan:  # type: ignore[override]  # Airflow's returns nothing
         """Ask the hosts, print the plan and return it; nothing is changed on any host."""
 
         async def ask(spec: JobSpec) -> Plan:
-            async with self._agents(self._hook.fleet.hosts) as agents:
+            async with self.agents(self.hook.fleet.hosts) as agents:
                 return (await propose(spec, list(agents.values())))[0]
 
-        with self._source() as source:
-            plan = asyncio.run(ask(self._spec({}, source)))
-        self._log_lines(plan.describe())
+        with self.source() as source:
+            plan = asyncio.run(ask(self.spec({}, source)))
+        for line in plan.describe():
+            self.log.info("%s", line)
         return plan
 
     # What is asked for
 
     launcher: str
 
-    def _spec(self, context: Context | Mapping[str, Any], source: Snapshot | None) -> JobSpec:
+    def spec(self, context: Context | Mapping[str, Any], source: Snapshot | None) -> JobSpec:
         """Return the validated specification of this try.
 
         :raises PlanError: an argument cannot be right
@@ -232,11 +234,12 @@ class TrainingOperator(BaseOperator):
                 host: variables(f"host_env[{host!r}]", env)
                 for host, env in (self.host_env or {}).items()
             },
-            python=self.python or self._hook.python or "python3",
-            setup=self.setup,
+            secrets=self.secrets(),
+            python=given(self.python) or self.hook.python or "python3",
+            setup=given(self.setup),
             source=source.sha256 if source else None,
             master_port=whole_number("master_port", self.master_port),
-            since=time.time() if seconds("queue_timeout", self.queue_timeout) else None,
+            since=time.time() if self.queue_seconds() else None,
             stop_signal=self.stop_signal,
             grace_period=seconds("grace_period", self.grace_period),
             start_timeout=seconds("start_timeout", self.start_timeout),
@@ -244,12 +247,8 @@ class TrainingOperator(BaseOperator):
             orphan_timeout=optional_seconds("orphan_timeout", self.orphan_timeout),
         )
 
-    @cached_property
-    def _hook(self) -> FleetHook:
-        return FleetHook(self.fleet_conn_id, hostfile=self.hostfile, hosts=self.hosts)
-
     @contextmanager
-    def _source(self) -> Iterator[Snapshot | None]:
+    def source(self) -> Iterator[Snapshot | None]:
         """Yield the packed source folder, if there is one."""
         if not self.source_dir:
             yield None
@@ -258,208 +257,42 @@ class TrainingOperator(BaseOperator):
             self.log.info("%s", taken.summary())
             yield taken
 
-    # The job on its hosts
+    def secrets(self) -> tuple[str, ...]:
+        """Return the values that must not be seen in a log."""
+        environments = [self.env or {}, *(self.host_env or {}).values()]
+        return secrets_in(environments, [self.arguments, self.command, self.setup])
+
+    def budget(self) -> Budget:
+        """Return how often the ranks may be started again within a try."""
+        own_port = whole_number("master_port", self.master_port) is not None
+        return Budget(
+            lost_hosts=count("max_restarts", self.max_restarts),
+            errors=count("max_error_restarts", self.max_error_restarts),
+            ports=0 if own_port else 1,
+        )
+
+    def queue_seconds(self) -> float:
+        """Return for how long the job may wait for slots."""
+        return seconds("queue_timeout", self.queue_timeout)
+
+    # The hosts
+
+    @cached_property
+    def hook(self) -> FleetHook:
+        """The fleet, as far as the task may use it."""
+        return FleetHook(
+            self.fleet_conn_id,
+            hostfile=given(self.hostfile),
+            hosts=given(self.hosts),
+        )
 
     @asynccontextmanager
-    async def _agents(self, hosts: Sequence[Host]) -> AsyncIterator[dict[str, HostAgent]]:
+    async def agents(self, hosts: Sequence[Host]) -> AsyncIterator[dict[str, HostAgent]]:
         """Yield the agents of hosts by name, over connections that end with the block."""
         agents = {
-            host.name: HostAgent(self._hook.transport(host), self._hook.work_dir) for host in hosts
+            host.name: HostAgent(self.hook.transport(host), self.hook.work_dir) for host in hosts
         }
         try:
             yield agents
         finally:
             await asyncio.gather(*(agent.transport.close() for agent in agents.values()))
-
-    def _train(
-        self, context: Context, attempt: int, waiting: Waiting | None = None
-    ) -> Outcome | JobRef:
-        """Launch and watch; return the outcome, or the running job if it takes longer."""
-        with self._source() as source:
-            spec = self._spec(context, source)
-            if waiting:
-                spec = dataclasses.replace(spec, since=waiting.since)
-            try:
-                return asyncio.run(self._attempt(context, spec, source, attempt))
-            except SlotsBusy as error:
-                if spec.since is None:
-                    raise
-                refused = error
-        return self._wait(context, waiting or self._waiting(context, spec, attempt), refused)
-
-    async def _attempt(
-        self, context: Context, spec: JobSpec, source: Snapshot | None, attempt: int
-    ) -> Outcome | JobRef:
-        self._let_kill_cancel()
-        owner = secrets.token_hex(8)
-        ref: JobRef | None = None
-
-        def planned(plan: Plan) -> None:
-            nonlocal ref
-            ref = JobRef.of(plan, time.time())
-            JobMemory(context["task_state_store"]).remember(ref)
-            self._log_lines(plan.describe())
-
-        async with self._agents(self._hook.fleet.hosts) as agents:
-            try:
-                async with tickets(spec, list(agents.values())):
-                    await launch(
-                        spec,
-                        list(agents.values()),
-                        owner=owner,
-                        snapshot=source,
-                        attempt=attempt,
-                        planned=planned,
-                    )
-                assert ref is not None
-                watcher = Watcher(ref, agents, owner, self.log.info, self._deadline(context))
-                return await self._watch_first(watcher)
-            except asyncio.CancelledError:
-                if ref is not None:
-                    await stop(ref, agents, reason="the task was ended", owner=owner)
-                raise JobCancelled("the task was ended while its job was watched here") from None
-
-    async def _watch_first(self, watcher: Watcher) -> Outcome | JobRef:
-        """Watch to the end; if the task may defer, for a short while only."""
-        try:
-            async with asyncio.timeout(WATCH_FIRST if self.deferrable else None):
-                return await watcher.watch()
-        except TimeoutError:
-            return watcher.ref
-
-    def _let_kill_cancel(self) -> None:
-        """Let :meth:`on_kill`, which runs in a signal handler, cancel what is running now."""
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
-        assert task is not None
-
-        def cancel() -> None:
-            loop.call_soon_threadsafe(task.cancel)
-
-        self._cancel = cancel
-
-    # Waiting for slots
-
-    def launch_queued(self, context: Context, event: dict[str, Any]) -> Any:
-        """Launch a job that waited in the triggerer, or fail because it did so in vain."""
-        self._log_lines(event["news"])
-        waiting = Waiting.from_dict(event["waiting"])
-        if event["error"]:
-            self._give_up(context, TrainingError.from_dict(event["error"]))
-        return self._settle(context, self._train(context, waiting.attempt, waiting))
-
-    def _waiting(self, context: Context, spec: JobSpec, attempt: int) -> Waiting:
-        assert spec.since is not None
-        until = spec.since + seconds("queue_timeout", self.queue_timeout)
-        deadline = self._deadline(context) or until
-        return Waiting.of(spec, self._hook.fleet.hosts, attempt, min(until, deadline))
-
-    def _wait(self, context: Context, waiting: Waiting, refused: SlotsBusy) -> Outcome | JobRef:
-        """Defer until the job can be launched; a task that may not defer waits here."""
-        if time.time() >= waiting.until:
-            asyncio.run(self._leave_queue(waiting))
-            self._give_up(context, waiting.given_up(refused.message))
-        if self.deferrable:
-            self.log.info("%s", refused.message)
-            JobMemory(context["task_state_store"]).waits(waiting)
-            self._defer_to_queue(waiting)
-        if error := asyncio.run(self._wait_here(waiting)):
-            self._give_up(context, error)
-        return self._train(context, waiting.attempt, waiting)
-
-    def _defer_to_queue(self, waiting: Waiting) -> NoReturn:
-        self.log.info("The job waits for slots in the triggerer; no worker waits with it")
-        trigger = QueueTrigger(self.fleet_conn_id, waiting.to_dict())
-        self.defer(trigger=trigger, method_name="launch_queued")
-        raise AssertionError("defer() does not return")
-
-    async def _wait_here(self, waiting: Waiting) -> SlotsBusy | None:
-        self._let_kill_cancel()
-        try:
-            async with self._agents(waiting.hosts) as agents:
-                return await Queue(waiting, list(agents.values()), self.log.info).wait()
-        except asyncio.CancelledError:
-            await self._leave_queue(waiting)
-            raise JobCancelled("the task was ended while its job waited for slots") from None
-
-    async def _leave_queue(self, waiting: Waiting) -> None:
-        async with self._agents(waiting.hosts) as agents:
-            await withdraw(waiting.spec, list(agents.values()))
-
-    def _give_up(self, context: Context, error: TrainingError) -> NoReturn:
-        deadline = self._deadline(context)
-        if deadline is not None and time.time() >= deadline:
-            raise JobTimeout(f"the task's execution_timeout is over: {error.message}")
-        raise error
-
-    def _settle(self, context: Context, ended: Outcome | JobRef) -> Any:
-        """Defer, start once more, fail or return the result, as it fits what has happened."""
-        if isinstance(ended, JobRef):
-            self._defer(context, ended)
-        if ended.error and is_port_taken(ended.error) and self._may_take_another_port(ended.ref):
-            self.log.warning("The port of the ranks was taken; starting them with another one")
-            return self._settle(context, self._train(context, ended.ref.attempt + 1))
-        return asyncio.run(self._deliver(ended))
-
-    def _may_take_another_port(self, ref: JobRef) -> bool:
-        return ref.attempt == 0 and whole_number("master_port", self.master_port) is None
-
-    def _defer(self, context: Context, ref: JobRef) -> NoReturn:
-        self.log.info("The job goes on; the triggerer watches it, and its log follows there")
-        self.defer(
-            trigger=JobTrigger(self.fleet_conn_id, ref.to_dict(), self._deadline(context)),
-            method_name="resume",
-        )
-        raise AssertionError("defer() does not return")
-
-    async def _deliver(self, outcome: Outcome) -> dict[str, Any]:
-        async with self._agents([node.host for node in outcome.ref.nodes]) as agents:
-            delivery = Delivery(agents, self.outputs, self.output_dir, self.log_dir, self.log)
-            return await delivery.of(outcome)
-
-    # Earlier tries, and triggers that fail
-
-    def _fence(self, context: Context) -> None:
-        """End what an earlier try left running: there are never two jobs for one task.
-
-        :raises HostUnreachable: a host cannot say whether the earlier job still runs there
-        """
-        ref = JobMemory(context["task_state_store"]).last()
-        if ref is None:
-            return
-        for node in asyncio.run(self._end(ref, "another try of the task begins")):
-            if node.state not in ("ended", "unknown"):
-                name = node.node.host.name
-                raise HostUnreachable(
-                    f"{name}: job {ref.job_id} of an earlier try may still run there "
-                    f"({node.state}: {node.detail}); bring the host back, or take it out of the "
-                    "fleet and delete `job` from the task's state store",
-                    host=name,
-                )
-
-    async def _end(self, ref: JobRef, reason: str) -> list[Stopped]:
-        async with self._agents([node.host for node in ref.nodes]) as agents:
-            return await stop(ref, agents, reason=reason, wait=ref.grace_period)
-
-    def _replace_trigger(self, context: Context, error: TaskDeferralError) -> NoReturn:
-        memory = JobMemory(context["task_state_store"])
-        ref = memory.last()
-        if ref is None:
-            raise error
-        if memory.another_trigger_failure() > TRIGGER_FAILURES:
-            asyncio.run(self._end(ref, "its triggers fail again and again"))
-            raise error
-        self.log.warning("The trigger failed (%s); another one takes over", error)
-        if waiting := memory.waiting():
-            self._defer_to_queue(waiting)
-        self._defer(context, ref)
-
-    def _deadline(self, context: Context) -> float | None:
-        """Return ``time.time()`` at which the try is over: Airflow's limit ends with deferral."""
-        start = context["ti"].start_date
-        if self.execution_timeout is None or start is None:
-            return None
-        return float((start + self.execution_timeout).timestamp())
-
-    def _log_lines(self, lines: Iterable[str]) -> None:
-        for line in lines:
-            self.log.info("%s", line)

@@ -46,9 +46,10 @@ class TorchDistributedOperator(TrainingOperator):
         self.backend = backend
         self.local_rank_argument = local_rank_argument
 
-    def _spec(self, context: Context | Mapping[str, Any], source: Snapshot | None) -> JobSpec:
+    def spec(self, context: Context | Mapping[str, Any], source: Snapshot | None) -> JobSpec:
+        """Return the validated specification of this try."""
         return dataclasses.replace(
-            super()._spec(context, source),
+            super().spec(context, source),
             backend=self.backend or None,
             local_rank_argument=self.local_rank_argument or None,
         )

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from distributed_training.fleet import Host
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from distributed_training.plan import Plan
+
+Record = TypeVar("Record")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,7 @@ class JobRef:
     orphan_timeout: float | None
     started: float  # time.time() of the plan
     history: History = _FIRST
+    hang_timeout: float | None = None
 
     @classmethod
     def of(cls, plan: Plan, started: float = 0.0, history: History = _FIRST) -> JobRef:
@@ -80,6 +84,7 @@ class JobRef:
             spec.orphan_timeout,
             started,
             history,
+            spec.hang_timeout,
         )
 
     @property
@@ -107,18 +112,25 @@ class JobRef:
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> JobRef:
-        """Rebuild a reference from :meth:`to_dict`, also after a trip through JSON."""
-        nodes = tuple(
-            NodeRef(**{**node, "host": host_from_dict(node["host"]), "ranks": tuple(node["ranks"])})
-            for node in record["nodes"]
-        )
-        history = History(**record["history"])
-        return cls(**{**record, "nodes": nodes, "history": history})
+        """Rebuild a reference from :meth:`to_dict`, also one that another version wrote."""
+        nodes = tuple(map(_node, record["nodes"]))
+        history = _known(History, record.get("history", {}))
+        return _known(cls, {**record, "nodes": nodes, "history": history})
 
 
 def host_from_dict(record: Mapping[str, Any]) -> Host:
     """Rebuild a host from its fields, also after a trip through JSON."""
-    fields: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in record.items()
-    }
-    return Host(**fields)
+    tuples = {k: tuple(v) if isinstance(v, list) else v for k, v in record.items()}
+    return _known(Host, tuples)
+
+
+def _node(record: Mapping[str, Any]) -> NodeRef:
+    host, ranks = host_from_dict(record["host"]), tuple(record["ranks"])
+    return _known(NodeRef, {"address": host.ssh_host, **record, "host": host, "ranks": ranks})
+
+
+def _known(kind: Callable[..., Record], record: Mapping[str, Any]) -> Record:
+    """Make a record of the fields that this version knows: jobs outlive an upgrade."""
+    return kind(
+        **{name: record[name] for name in inspect.signature(kind).parameters if name in record}
+    )

@@ -18,13 +18,15 @@ if TYPE_CHECKING:
 
 
 async def propose(
-    spec: JobSpec, agents: Sequence[HostAgent], attempt: int = 0
+    spec: JobSpec, agents: Sequence[HostAgent], attempt: int = 0, needed: int | None = None
 ) -> tuple[Plan, list[Offer]]:
     """Return the plan that the hosts' offers allow, and these.
 
     Nothing is changed on any host.
+
+    :param needed: how many of the hosts must answer; None: all
     """
-    replies = await offers(agents, spec.source, lambda host: spec.wish(host, None))
+    replies = await offers(agents, spec.source, lambda host: spec.wish(host, None), needed)
     return launchers.plan(spec, replies, attempt), replies
 
 
@@ -35,17 +37,19 @@ async def launch(
     owner: str,
     snapshot: Snapshot | None = None,
     attempt: int = 0,
+    needed: int | None = None,
     planned: Callable[[Plan], None] = lambda plan: None,
     log: Callable[[str], None] = lambda line: None,
 ) -> Plan:
     """Start a job on some of the hosts, wholly or not at all.
 
     :param owner: token of the watcher to be
+    :param needed: how many of the hosts must answer; None: all
     :param planned: called before anything is changed on a host, to record what is intended
     :param log: told what the preflight found, line by line
     :raises TrainingError: nothing was left running
     """
-    plan, replies = await propose(spec, agents, attempt)
+    plan, replies = await propose(spec, agents, attempt, needed)
     planned(plan)
     by_name = {agent.host.name: agent for agent in agents}
     await prepare(plan, by_name, owner, replies, snapshot, log)

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from distributed_training.plan import Offer
-from distributed_training.run.agents import HostAgent, on_all
+from distributed_training.run.agents import HostAgent, answers_of_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -16,19 +16,24 @@ async def offers(
     agents: Sequence[HostAgent],
     source: str | None = None,
     wish: Callable[[str], Mapping[str, Any]] = lambda host: {},
+    needed: int | None = None,
 ) -> list[Offer]:
     """Return the offers of all hosts in their order.
 
     :param source: hash of the snapshot that the job needs, so that a host can say if it has it
     :param wish: :meth:`JobSpec.wish` for each host by name; slots that older jobs wait for are
         told as busy
+    :param needed: how many hosts must answer, where some may be lost; None: all
     :raises TrainingError: some hosts cannot be reached or asked; the message names every one
     """
 
     async def ask(agent: HostAgent) -> Offer:
         return await offer(agent, source=source, **wish(agent.host.name))
 
-    return await on_all(agents, ask)
+    answers, errors = await answers_of_all(agents, ask)
+    if errors and (needed is None or len(answers) < needed):
+        raise type(errors[0]).together(errors)
+    return answers
 
 
 async def offer(agent: HostAgent, **fields: Any) -> Offer:

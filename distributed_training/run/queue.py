@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from distributed_training.errors import PlanError, SlotsBusy, TrainingError
 from distributed_training.plan import JobSpec, Plan, Program, place
-from distributed_training.run.job import host_from_dict
+from distributed_training.run.job import History, host_from_dict
 from distributed_training.run.offer import offers
 
 if TYPE_CHECKING:
@@ -41,12 +41,12 @@ class Waiting:
     nnodes: int | None
     nproc_per_node: int | None
     oversubscribe: bool
-    attempt: int
+    history: History
     since: float
     until: float
 
     @classmethod
-    def of(cls, spec: JobSpec, hosts: Sequence[Host], attempt: int, until: float) -> Self:
+    def of(cls, spec: JobSpec, hosts: Sequence[Host], history: History, until: float) -> Self:
         """Return the entry of a job that was refused."""
         return cls(
             spec.job_id,
@@ -55,7 +55,7 @@ class Waiting:
             spec.nnodes,
             spec.nproc_per_node,
             spec.oversubscribe,
-            attempt,
+            history,
             time.time() if spec.since is None else spec.since,
             until,
         )
@@ -89,7 +89,8 @@ class Waiting:
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Self:
         """Rebuild an entry from :meth:`to_dict`, also after a trip through JSON."""
-        return cls(**{**record, "hosts": tuple(map(host_from_dict, record["hosts"]))})
+        hosts = tuple(map(host_from_dict, record["hosts"]))
+        return cls(**{**record, "hosts": hosts, "history": History(**record["history"])})
 
 
 class Queue:

@@ -12,8 +12,15 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import TaskDeferralError, TaskDeferred
 
-from distributed_training.errors import HostUnreachable, JobCancelled, OutputMissing, PlanError
-from distributed_training.operators import base
+from distributed_training.errors import (
+    HostUnreachable,
+    JobCancelled,
+    NodeLost,
+    OutputMissing,
+    PlanError,
+    RankFailed,
+)
+from distributed_training.operators import life
 from distributed_training.operators.torch import TorchDistributedOperator
 from distributed_training.run.job import JobRef
 from distributed_training.run.watch import Outcome
@@ -37,7 +44,7 @@ def context() -> Any:
     """What Airflow hands to an operator."""
     ti = SimpleNamespace(
         dag_id="d", task_id="t", run_id=f"r{time.time()}", map_index=-1, try_number=1,
-        start_date=None,
+        max_tries=2, start_date=None,
     )  # fmt: skip
     return {"ti": ti, "task_state_store": Store()}
 
@@ -101,7 +108,7 @@ def test_outputs_without_a_place_are_refused_before_anything_starts(operator, co
 
 
 def test_a_long_job_is_handed_to_the_triggerer_and_resumed(operator, context, monkeypatch):
-    monkeypatch.setattr(base, "WATCH_FIRST", 1.0)
+    monkeypatch.setattr(life, "WATCH_FIRST", 1.0)
     task = operator("sleep 3", deferrable=True)
     with pytest.raises(TaskDeferred) as deferred:
         task.execute(context)
@@ -127,7 +134,7 @@ def test_a_signal_to_the_worker_ends_the_job_everywhere(operator, context):
             task.execute(context)
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    job = JobRef.from_dict(context["task_state_store"]["job"]).job_id
+    job = JobRef.from_dict(context["task_state_store"]["job"]["ref"]).job_id
     wait_until_gone(job)
 
 
@@ -139,13 +146,19 @@ def wait_until_gone(job: str) -> None:
         time.sleep(0.2)
 
 
-def test_another_try_ends_what_the_last_one_left_running(operator, context, monkeypatch):
-    monkeypatch.setattr(base, "WATCH_FIRST", 1.0)
+def cleared(context):
+    """Go on as Airflow does after a user cleared the task."""
+    context["ti"].try_number += 1
+    context["ti"].max_tries += 1
+
+
+def test_a_cleared_task_ends_what_was_left_running_and_trains_anew(operator, context, monkeypatch):
+    monkeypatch.setattr(life, "WATCH_FIRST", 1.0)
     with pytest.raises(TaskDeferred):
         operator("sleep 600", deferrable=True).execute(context)
-    first = JobRef.from_dict(context["task_state_store"]["job"]).job_id
+    first = JobRef.from_dict(context["task_state_store"]["job"]["ref"]).job_id
     assert with_environment(f"DT_JOB_ID={first}")
-    context["ti"].try_number = 2
+    cleared(context)
     assert operator("true").execute(context)["job_id"] != first
     assert not with_environment(f"DT_JOB_ID={first}")
 
@@ -155,27 +168,102 @@ def test_a_try_does_not_begin_while_a_host_cannot_say_what_runs_there(
 ):
     hosts = make_fleet(2)
     jobs_on(hosts, conn_timeout=2)
-    monkeypatch.setattr(base, "WATCH_FIRST", 1.0)
+    monkeypatch.setattr(life, "WATCH_FIRST", 1.0)
     with pytest.raises(TaskDeferred):
         operator("sleep 600", deferrable=True).execute(context)
     hosts["gpu2"].cut_cable()
-    context["ti"].try_number = 2
+    cleared(context)
     with pytest.raises(HostUnreachable, match=r"gpu2: job .* may still run there"):
-        operator("true").execute(context)
+        operator("true", hosts="gpu1").execute(context)
+    context["task_state_store"]["job"]["unconfirmed"] -= 950  # orphan_timeout is over
+    assert operator("true", hosts="gpu1").execute(context)["state"] == "success"
+
+
+def test_a_retry_goes_on_with_the_job_that_still_runs(operator, context, monkeypatch):
+    """As after a worker that died between launching and deferring."""
+    monkeypatch.setattr(life, "WATCH_FIRST", 1.0)
+    with pytest.raises(TaskDeferred):
+        operator("sleep 6", deferrable=True).execute(context)
+    first = context["task_state_store"]["job"]["ref"]["job_id"]
+    context["ti"].try_number = 2
+    assert operator("sleep 6").execute(context)["job_id"] == first
+
+
+def test_a_retry_takes_the_result_that_was_not_handed_on(operator, context, tmp_path):
+    command = "echo $DT_JOB_ID >> outputs/runs"
+    with pytest.raises(OutputMissing):
+        operator(command, outputs=["no"], output_dir=str(tmp_path)).execute(context)
+    context["ti"].try_number = 2
+    task = operator(command, outputs=["outputs/runs"], output_dir=str(tmp_path))
+    result = task.execute(context)
+    assert set((tmp_path / "outputs/runs").read_text().split()) == {result["job_id"]}
+
+
+def test_a_result_that_was_handed_on_is_never_taken_again(operator, context):
+    first = operator("true").execute(context)["job_id"]
+    cleared(context)
+    assert operator("true").execute(context)["job_id"] != first
+
+
+def test_a_retry_of_a_job_that_failed_trains_anew(operator, context):
+    with pytest.raises(RankFailed):
+        operator("exit 3").execute(context)
+    context["ti"].try_number = 2
+    assert operator("true").execute(context)["state"] == "success"
+
+
+def test_ranks_are_started_again_after_an_error_as_often_as_allowed(operator, context):
+    command = '[ "$DT_ATTEMPT" = 2 ] || exit 3'
+    assert operator(command, max_error_restarts="2").execute(context)["restarts"] == 2
+    cleared(context)
+    with pytest.raises(RankFailed):
+        operator(command, max_error_restarts=1).execute(context)
+
+
+def test_a_spare_host_takes_the_place_of_a_lost_one(jobs_on, make_fleet, operator, context):
+    hosts = make_fleet(3)
+    jobs_on(hosts, conn_timeout=3)
+    command = """[ "$DT_ATTEMPT" = 1 ] && exit 0
+[ "$NODE_RANK" = 1 ] && echo ready > "$HOME/ready"
+sleep 600"""
+
+    def strike():
+        until = time.monotonic() + 60
+        while hosts["gpu2"].exec(["cat", "ready"], check=False).returncode:
+            assert time.monotonic() < until, "rank 1 never started"
+            time.sleep(0.5)
+        hosts["gpu2"].power_cut()
+
+    striker = threading.Thread(target=strike)
+    striker.start()
+    task = operator(command, nnodes=2, nproc_per_node=1, max_restarts=1, host_timeout=6)
+    result = task.execute(context)
+    striker.join()
+    assert (result["hosts"], result["restarts"]) == (["gpu1", "gpu3"], 1)
+
+
+def test_without_a_spare_host_the_loss_is_the_verdict(jobs_on, make_fleet, operator, context):
+    hosts = make_fleet(2)
+    jobs_on(hosts, conn_timeout=3)
+    striker = threading.Timer(6, hosts["gpu2"].power_cut)
+    striker.start()
+    with pytest.raises(NodeLost, match="gpu2"):
+        operator("sleep 600", max_restarts=1, host_timeout=6).execute(context)
+    striker.join()
 
 
 def test_a_trigger_that_fails_is_replaced_a_few_times(operator, context, monkeypatch):
-    monkeypatch.setattr(base, "WATCH_FIRST", 1.0)
+    monkeypatch.setattr(life, "WATCH_FIRST", 1.0)
     task = operator("sleep 600", deferrable=True)
     with pytest.raises(TaskDeferred):
         task.execute(context)
     failure = {"error": "Trigger failure", "traceback": ["ValueError"]}
-    for _ in range(base.TRIGGER_FAILURES):
+    for _ in range(life.TRIGGER_FAILURES):
         with pytest.raises(TaskDeferred):
             task.resume_execution("__fail__", failure, context)
     with pytest.raises(TaskDeferralError):
         task.resume_execution("__fail__", failure, context)
-    assert not with_environment(f"DT_JOB_ID={context['task_state_store']['job']['job_id']}")
+    assert not with_environment(f"DT_JOB_ID={context['task_state_store']['job']['ref']['job_id']}")
 
 
 def test_ranks_whose_port_was_taken_are_started_once_more_with_another(operator, context):

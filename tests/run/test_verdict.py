@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from distributed_training.errors import (
@@ -118,3 +120,14 @@ def test_errors_survive_the_way_to_the_worker_with_class_and_fields():
 def test_a_reference_survives_json_with_its_hosts_and_offsets():
     moved = REF.at({0: 7, 1: 11})
     assert JobRef.from_dict(moved.to_dict()) == moved
+
+
+def test_a_reference_of_another_version_is_read_as_far_as_it_is_known():
+    record: dict[str, Any] = {**REF.to_dict(), "unheard_of": 1}
+    del record["history"]
+    for node in record["nodes"]:
+        del node["address"]
+        node["host"]["colour"] = "blue"
+    again = JobRef.from_dict(record)
+    assert again.job_id == REF.job_id
+    assert [node.ranks for node in again.nodes] == [(0, 1), (2, 3)]
