@@ -79,6 +79,14 @@ def default_environment(plan: Plan, node: Node) -> dict[str, str]:
         env["GLOO_SOCKET_IFNAME"] = node.interface
         if len(plan.nodes) > 1:
             env["NCCL_SOCKET_IFNAME"] = f"={node.interface}"  # `=`: this name, not a prefix of it
+    if node.gpus and plan.spec.hang_timeout is not None:
+        # NCCL's flight recorder, which writes beside the logs when a pipe or a timeout tells it to.
+        env |= {
+            "TORCH_NCCL_TRACE_BUFFER_SIZE": "2000",
+            "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
+            "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": f"{node.folder}/logs/nccl-rank-",
+            "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": f"{node.folder}/site/nccl-",
+        }
     if not node.gpus:
         # Without these, Accelerate and DeepSpeed start one lonely training per rank on a CPU host.
         env |= {"ACCELERATE_USE_CPU": "true", "DS_ACCELERATOR": "cpu"}

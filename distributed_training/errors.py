@@ -133,6 +133,10 @@ class OutputMissing(TrainingError):
     """Raised when a job ended well but an output that it should have left is not there."""
 
 
+class JobStalled(TrainingError):
+    """Raised when no rank has printed a line or noted a metric for ``hang_timeout``."""
+
+
 class JobTimeout(TrainingError):
     """Raised when the task's ``execution_timeout`` ended the job."""
 

@@ -52,6 +52,7 @@ class JobSpec:
     start_timeout: float = 300.0
     host_timeout: float = 60.0
     orphan_timeout: float | None = 900.0
+    hang_timeout: float | None = None
     label: Mapping[str, str] = field(default_factory=dict)
     quarantine: float = 0.0  # how long a host is left out after a fault of its own
     keep_days: float = 7.0  # days that the job's folders stay on the hosts

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from distributed_training.agent import site
 from distributed_training.environment import SCRUB, node_environment
 from distributed_training.errors import PreflightFailed
 from distributed_training.run.agents import HostAgent, on_all
@@ -132,6 +133,7 @@ def _request(plan: Plan, node: Node, owner: str) -> dict[str, Any]:
         "check_files": script,
         "python": spec.python if spec.program.kind != "command" else None,
         "orphan_timeout": spec.orphan_timeout,
+        "site": None if spec.hang_timeout is None else site(),
         "grace_period": spec.grace_period,
         "stop_signal": spec.stop_signal,
         "keep_days": spec.keep_days,

@@ -44,6 +44,11 @@ class NodeState:
     clock: float = 0.0  # seconds by which the host's clock is ahead of ours
 
     @property
+    def running(self) -> bool:
+        """Whether its end is yet to come."""
+        return self.ended is None and self.lost is None
+
+    @property
     def failure(self) -> Mapping[str, Any] | None:
         """The first exit on this node that was a failure of its own."""
         return min(filter(_failed, self.exits), key=_precedence, default=None)
