@@ -194,7 +194,7 @@ class TrainingOperator(BaseOperator):
             self._life.cancel()
 
     def _live(self, context: Context) -> Life:
-        self._life = Life(self, context)
+        self._life = Life(self, context)  # pyright: ignore[reportArgumentType]  (a file and its link)
         return self._life
 
     def dry_run(self) -> Plan:  # type: ignore[override]  # Airflow's returns nothing
