@@ -81,9 +81,8 @@ class Fleet:
         """
         if selection is None:
             return self
-        items = [selection] if isinstance(selection, str) else list(selection)
         try:
-            chosen = [self._chosen(part.strip()) for item in items for part in item.split("@")]
+            chosen = [self._chosen(part) for part in _parts(selection)]
             _expect_different([host.name for host in chosen])
         except ValueError as error:
             raise PlanError(f"hosts={selection!r}: {error}") from None
@@ -198,6 +197,19 @@ def _no_such_slot(name: str, places: tuple[int, ...], count: int) -> str:
 # --- from entries to hosts
 
 _HEAD = re.compile(rf"(?:(?P<user>{USER})@)?(?P<name>{ADDRESS}|\[{IPV6}\])(?::(?P<count>.*))?")
+
+
+def named_in(selection: str | Sequence[str]) -> list[str]:
+    """Return the names in a selection as a host list, for a fleet that lists no host itself."""
+    names = [match["name"] for match in map(_PART.fullmatch, _parts(selection)) if match]
+    return [f"[{name}]" if ":" in name and name[0] != "[" else name for name in names]
+
+
+def _parts(selection: str | Sequence[str]) -> list[str]:
+    items = [selection] if isinstance(selection, str) else selection
+    return [part.strip() for item in items for part in item.split("@")]
+
+
 _PART = re.compile(rf"(?P<name>{ADDRESS}|\[{IPV6}\])(?::(?P<slots>[0-9]+(?:,[0-9]+)*))?")
 
 

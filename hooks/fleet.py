@@ -14,7 +14,7 @@ from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
 
 from distributed_training.errors import PlanError, TrainingError
-from distributed_training.fleet import Fleet, Host, parse_hosts, read_hostfile
+from distributed_training.fleet import Fleet, Host, named_in, parse_hosts, read_hostfile
 
 # paramiko and asyncssh are imported where a connection is made: DAG files import this module.
 if TYPE_CHECKING:
@@ -106,6 +106,8 @@ class FleetHook(BaseHook):
         if self.hostfile:
             return read_hostfile(self.hostfile)
         listed = self.settings.extras.get("hosts") or self.settings.host
+        if not listed and self.hosts:
+            listed = named_in(self.hosts)
         if not listed:
             raise PlanError(
                 f"connection {self.fleet_conn_id!r} lists no host, or is not defined; write them "

@@ -113,6 +113,17 @@ def test_a_connection_without_hosts_is_told_where_to_write_them() -> None:
         _ = hook_of({"conn_type": "gpu_fleet"}).fleet
 
 
+@pytest.mark.parametrize("hosts", [["gpu1", "[fe80::1]:0,2"], "gpu1@[fe80::1]:0,2"])
+def test_a_task_may_name_hosts_that_its_connection_does_not_list(hosts: str | list[str]) -> None:
+    """Case B100."""
+    hook = hook_of({"conn_type": "gpu_fleet", "login": "me"})
+    hook.hosts = hosts
+    assert [(host.name, host.places) for host in hook.fleet.hosts] == [
+        ("gpu1", ()),
+        ("fe80::1", (0, 2)),
+    ]
+
+
 def test_a_wrong_line_is_named_with_the_connection() -> None:
     with pytest.raises(PlanError, match="hosts of connection 'gpus', line 2"):
         _ = hook_of(with_extra(hosts="gpu1\ngpu2 lots=2")).fleet
