@@ -61,6 +61,7 @@ RESULT_LIMIT = 1 << 20
 GPU_RELEASE_TIMEOUT = 10.0  # a driver frees memory a little after the last process has ended
 NEVER_STARTED = "stopped: not started"  # the end of a node whose gang did not come about
 PREPARED_WAIT = 5.0
+BIRTH_TIMEOUT = 60.0  # how long a new agent may take, on the slowest host, to note who it is
 
 # Where marks outlive a restart of the host, for all its users.
 WITHHELD = os.path.join(
@@ -1455,12 +1456,19 @@ class Node:
         """Return the supervisor and the watchdog, as far as they live."""
         if self.restarted():
             return []
-        found = [Process(pid, start) for pid, start in self.state()["agents"]]
+        found = [Process(pid, start) for pid, start in self.state().get("agents", ())]
         return [process for process in found if process.alive()]
 
     def restarted(self) -> bool:
         """Tell whether the host was started anew since the node was prepared."""
-        return self.state().get("boot_id") != boot_id()
+        return bool(self.state().get("boot_id", boot_id()) != boot_id())
+
+    def unborn(self) -> bool:
+        """Tell whether the node's agents may be about to say who they are."""
+        with contextlib.suppress(FileNotFoundError):
+            age = time.time() - os.stat(self.path).st_mtime
+            return age < BIRTH_TIMEOUT and not self.state()
+        return False
 
     def ended(self) -> Optional[Json]:
         """Return the last record of a job that has ended."""
@@ -2352,14 +2360,14 @@ def lost_exit(node: Node, event: Json, status: Optional[int]) -> Json:
 
 def tend(node: Node) -> None:
     """Let a new process end what killed agents have left behind."""
-    if node.agents() or node.over():  # in this order: the end is written before the agents go
+    # In this order: agents note who they are after they are made, and write the end before they go.
+    if node.unborn() or node.agents() or node.over():
         return
-    if node.state() or time.time() - os.stat(node.path).st_mtime > PREPARED_WAIT:
-        why = "the host was restarted" if node.restarted() else "both its agents were killed"
-        if node.restarted():
-            reason = f"it was restarted while job {node.key['job']} ran on it"
-            withhold({"fault": {"reason": reason}})
-        detach(lambda: take_over(node, why), node.at("agent.log"))
+    why = "the host was restarted" if node.restarted() else "both its agents were killed"
+    if node.restarted():
+        reason = f"it was restarted while job {node.key['job']} ran on it"
+        withhold({"fault": {"reason": reason}})
+    detach(lambda: take_over(node, why), node.at("agent.log"))
 
 
 # --- Attach ----------------------------------------------------------------------------------

@@ -154,6 +154,20 @@ def test_old_jobs_are_removed_and_live_ones_kept(job: Job, new_job: NewJob) -> N
     assert live.path.exists()
 
 
+def test_a_job_that_is_just_being_made_is_not_taken_for_a_lost_one(job: Job) -> None:
+    job.path.mkdir(parents=True)
+    job.host.call("gc", keep_days=0, keep_sources_days=0)
+    assert list(job.path.iterdir()) == []
+
+
+def test_jobs_are_made_and_old_ones_removed_at_the_same_time(job: Job, new_job: NewJob) -> None:
+    jobs = [new_job() for _ in range(5)]
+    making = [each.host.open("prepare", **each.key, slots=[])[0] for each in jobs]
+    cleaning = [job.host.open("gc", keep_days=0, keep_sources_days=0)[0] for _ in range(5)]
+    assert all(b'"ok":true' in call.communicate()[0] for call in [*making, *cleaning])
+    assert all(each.call("status")["state"] == "prepared" for each in jobs)
+
+
 def test_old_sources_are_removed(host: Host) -> None:
     sources = host.root / "sources"
     sources.mkdir(parents=True)
