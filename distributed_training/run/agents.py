@@ -181,6 +181,16 @@ async def on_all(
 
     :raises TrainingError: of the class of the first failure, with the words of all
     """
+    results, errors = await answers_of_all(items, action)
+    if errors:
+        raise type(errors[0]).together(errors)
+    return results
+
+
+async def answers_of_all(
+    items: Sequence[Item], action: Callable[[Item], Awaitable[Result]]
+) -> tuple[list[Result], list[TrainingError]]:
+    """Do the same on all hosts at once; return what came of it, and what failed."""
 
     async def attempt(item: Item) -> Result | TrainingError:
         try:
@@ -188,8 +198,6 @@ async def on_all(
         except TrainingError as error:
             return error
 
-    results = await asyncio.gather(*(attempt(item) for item in items))
-    errors = [result for result in results if isinstance(result, TrainingError)]
-    if errors:
-        raise type(errors[0]).together(errors)
-    return [result for result in results if not isinstance(result, TrainingError)]
+    answers = await asyncio.gather(*(attempt(item) for item in items))
+    errors = [answer for answer in answers if isinstance(answer, TrainingError)]
+    return [answer for answer in answers if not isinstance(answer, TrainingError)], errors
