@@ -1,0 +1,1 @@
+"""Many jobs on real hosts under a real Airflow, and things that go wrong: `make chaos`."""

@@ -1,0 +1,60 @@
+"""What can be known from outside: what ranks recorded, and what the task's log shows."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tests.fleet import Fleet
+
+SHOWN = re.compile(r"\[rank \d+ \S+\] ([0-9a-f]{8}) (\d+|done)")
+DONE = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """What one process of a rank has printed for sure, and from when to when it counted."""
+
+    host: str
+    rank: int
+    process: str
+    numbers: int  # 0, 1, … up to this one, without it
+    done: bool
+    first: float
+    last: float
+    intruder: bool  # there was another writer
+
+
+def printed(fleet: Fleet, key: str) -> list[Printed]:
+    """Return the records of all ranks of a job on all hosts, earliest first."""
+    found = []
+    for host in fleet.hosts:
+        folder = host.folder / "home" / host.user / "records" / key
+        for path in folder.glob("*.seen"):
+            rank, process, _ = path.name.split(".")
+            rows = [row.split() for row in path.read_text().splitlines() if row.count(" ") == 1]
+            if not rows:
+                continue
+            done = rows[-1][0] == "done"
+            times = [float(row[1]) for row in rows]
+            intruder = path.with_suffix(".double").exists()
+            counted = len(rows) - done
+            found.append(
+                Printed(host.name, int(rank), process, counted, done, times[0], times[-1], intruder)
+            )
+    return sorted(found, key=lambda record: record.first)
+
+
+def shown(log: Iterable[str]) -> dict[str, list[int]]:
+    """Return the numbers in a log by the process that printed them, as they stand there."""
+    numbers: dict[str, list[int]] = defaultdict(list)
+    for line in log:
+        if match := SHOWN.fullmatch(line):
+            number = match.group(2)
+            numbers[match.group(1)].append(DONE if number == "done" else int(number))
+    return numbers
