@@ -60,7 +60,7 @@ async def prepare(
     try:
         await _settled(first, others)
         await on_all([*first, *others], _result)
-        preflight.add_versions(versions)
+        preflight.add_versions({name: versions[name] for name in offered})
         _refuse(preflight.failures())
     except BaseException:
         await stop(JobRef.of(plan), agents, reason="not started", wait=plan.spec.grace_period)
