@@ -81,6 +81,7 @@ class TrainingOperator(BaseOperator):
     :param max_restarts: how often all ranks are started again after a host was lost, on a spare
         host if the fleet has one
     :param max_error_restarts: the same after a rank failed
+    :param keep_days: days that the job's folders stay on the hosts after its end
     :param outputs: paths to bring back from the head, relative to the working directory
     :param output_dir: where to bring them: a local path or any object store URL
     :param log_dir: where the whole log of each rank goes at the end
@@ -92,8 +93,8 @@ class TrainingOperator(BaseOperator):
         "fleet_conn_id", "script", "module", "command", "arguments", "source_dir", "nnodes",
         "nproc_per_node", "hosts", "hostfile", "oversubscribe", "env", "host_env", "python",
         "setup", "master_port", "queue_timeout", "start_timeout", "stop_signal", "grace_period",
-        "host_timeout", "orphan_timeout", "max_restarts", "max_error_restarts", "outputs",
-        "output_dir", "log_dir",
+        "host_timeout", "orphan_timeout", "max_restarts", "max_error_restarts", "keep_days",
+        "outputs", "output_dir", "log_dir",
     )  # fmt: skip
     template_fields_renderers: ClassVar[dict[str, str]] = {"env": "json", "setup": "bash"}
     ui_color = "#e8f0fe"
@@ -125,6 +126,7 @@ class TrainingOperator(BaseOperator):
         orphan_timeout: float | str | None = 900,
         max_restarts: int | str = 0,
         max_error_restarts: int | str = 0,
+        keep_days: float | str = 7,
         outputs: Sequence[str] = (),
         output_dir: str | None = None,
         log_dir: str | None = None,
@@ -156,6 +158,7 @@ class TrainingOperator(BaseOperator):
         self.orphan_timeout = orphan_timeout
         self.max_restarts = max_restarts
         self.max_error_restarts = max_error_restarts
+        self.keep_days = keep_days
         self.outputs = outputs
         self.output_dir = output_dir
         self.log_dir = log_dir
@@ -172,8 +175,6 @@ class TrainingOperator(BaseOperator):
 
     def launch_queued(self, context: Context, event: dict[str, Any]) -> Any:
         """Launch a job that waited in the triggerer, or fail because it did so in vain."""
-        for line in event["news"]:
-            self.log.info("%s", line)
         error = TrainingError.from_dict(event["error"]) if event["error"] else None
         return self._live(context).launch_queued(Waiting.from_dict(event["waiting"]), error)
 
@@ -245,6 +246,9 @@ class TrainingOperator(BaseOperator):
             start_timeout=seconds("start_timeout", self.start_timeout),
             host_timeout=seconds("host_timeout", self.host_timeout),
             orphan_timeout=optional_seconds("orphan_timeout", self.orphan_timeout),
+            quarantine=self.hook.quarantine,
+            keep_days=seconds("keep_days", self.keep_days),
+            disk_cap=self.hook.disk_cap,
         )
 
     @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import TriggerEvent
@@ -13,14 +12,11 @@ from distributed_training.triggers.base import FleetTrigger, held
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-NEWS = 50  # lines that a worker repeats
-
 
 class QueueTrigger(FleetTrigger):
     """Waits until a job can be launched, or has waited long enough.
 
-    Its event has the keys ``waiting`` (as below), ``error`` (why it gave up, or None) and ``news``
-    (what it logged: Airflow drops a trigger's log when the task is deferred again).
+    Its event has the keys ``waiting`` (as below) and ``error`` (why it gave up, or None).
 
     :param fleet_conn_id: connection of the fleet
     :param waiting: :meth:`Waiting.to_dict` of the job
@@ -39,18 +35,11 @@ class QueueTrigger(FleetTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait; yield how it ended and return at once."""
-        news: list[str] = []
-
-        def log(line: str) -> None:
-            self.log.info(line)
-            news.append(f"{time.strftime('%H:%M:%S', time.gmtime())} UTC: {line}")
-
-        async with held():
-            waiting = Waiting.from_dict(self.waiting)
-            async with self._agents(waiting.hosts) as agents:
-                error = await Queue(waiting, list(agents.values()), log).wait()
+        waiting = Waiting.from_dict(self.waiting)
+        async with held(), self._agents(waiting.hosts) as agents:
+            error = await Queue(waiting, list(agents.values()), self.log.info).wait()
         failure = error.to_dict() if error else None
-        yield TriggerEvent({"waiting": self.waiting, "error": failure, "news": news[-NEWS:]})
+        yield TriggerEvent({"waiting": self.waiting, "error": failure})
 
     async def _kill(self) -> None:
         """Take the tickets back."""

@@ -136,7 +136,9 @@ class Queue:
         return "; ".join(in_the_way(plan, found))
 
     async def _ask(self) -> list[Offer]:
-        return await offers(self._agents, wish=self._wish)
+        # The first attempt needs every host; one after a loss does with those that are left.
+        needed = self._waiting.nnodes if self._waiting.history.attempt else None
+        return await offers(self._agents, wish=self._wish, needed=needed)
 
     def _wish(self, host: str) -> dict[str, Any]:
         slots = None if self._wanted is None else self._wanted.get(host, ())
