@@ -57,6 +57,8 @@ class JobSpec:
     quarantine: float = 0.0  # how long a host is left out after a fault of its own
     keep_days: float = 7.0  # days that the job's folders stay on the hosts
     disk_cap: float = 100e9  # bytes that ended jobs and sources may take on a host
+    checkpoint_dir: str | None = None  # on the hosts
+    resumes: bool = False  # a restart or a retry, which goes on from the newest checkpoint
     since: float | None = None  # time.time() of its first wish, for a job that may wait for slots
 
     def wish(self, host: str, slots: Sequence[str] | None) -> dict[str, Any]:
@@ -99,6 +101,8 @@ class Offer:
     round_trip: float = 0.0  # seconds that the question took
     drained: Mapping[str, Any] | None = None  # since, by and reason
     fault: Mapping[str, Any] | None = None  # of its own: since and reason
+    checkpoint: Mapping[str, Any] | None = None  # the newest complete one: path, step and time
+    checkpoints_passed_over: tuple[Mapping[str, str], ...] = ()  # path, and why
     facts: Mapping[str, Any] = field(default_factory=dict, repr=False)  # the whole answer
 
     @classmethod
@@ -110,6 +114,7 @@ class Offer:
         known = {name: reply[name] for name in cls.__slots__ if name in reply}
         known["gpus"] = tuple(reply["gpus"])
         known["ports"] = tuple(reply["ports"])
+        known["checkpoints_passed_over"] = tuple(reply.get("checkpoints_passed_over", ()))
         return cls(host=host, facts=reply, **known, **measured)
 
     @property
@@ -237,6 +242,8 @@ class Plan:
     attempt: int
     nodes: tuple[Node, ...]
     master_port: int
+    resume_from: str | None = None  # path of a checkpoint on the hosts
+    passed_over: tuple[str, ...] = ()  # what looked newer than that, and why it is not used
 
     @property
     def head(self) -> Node:
@@ -256,6 +263,9 @@ class Plan:
             f"{len(self.nodes)} nodes, launcher {spec.launcher}, "
             f"rendezvous at {self.head.address}:{self.master_port}"
         )
+        yield from (f"  incomplete checkpoint passed over: {told}" for told in self.passed_over)
+        if spec.resumes and spec.checkpoint_dir:
+            yield f"  resuming from {self.resume_from or 'nothing: no checkpoint is complete'}"
         for node in self.nodes:
             numbers = [rank.rank for rank in node.ranks]
             yield (
@@ -294,7 +304,22 @@ def place(spec: JobSpec, offers: Sequence[Offer], attempt: int = 0) -> Plan:
         )
     _check_addresses(nodes, chosen)
     _check_backend(spec, nodes)
-    return Plan(spec, attempt, tuple(nodes), spec.master_port or _free_port(chosen[0]))
+    port = spec.master_port or _free_port(chosen[0])
+    return Plan(spec, attempt, tuple(nodes), port, *_resume_from(spec, chosen))
+
+
+def _resume_from(spec: JobSpec, chosen: Sequence[Offer]) -> tuple[str | None, tuple[str, ...]]:
+    """Return the newest checkpoint that any of the hosts has whole, and what is not."""
+    if not spec.resumes:
+        return None, ()
+    saved = [offer.checkpoint for offer in chosen if offer.checkpoint]
+    newest = max(saved, key=lambda each: (each["step"] or 0, each["time"]), default=None)
+    passed_over = tuple(
+        f"{offer.host.name}: {each['path']}: {each['why']}"
+        for offer in chosen
+        for each in offer.checkpoints_passed_over
+    )
+    return newest["path"] if newest else None, passed_over
 
 
 def _hosts(spec: JobSpec, offers: Sequence[Offer]) -> list[Offer]:

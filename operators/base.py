@@ -82,6 +82,8 @@ class TrainingOperator(BaseOperator):
         host if the fleet has one
     :param max_error_restarts: the same after a rank failed
     :param keep_days: days that the job's folders stay on the hosts after its end
+    :param checkpoint_dir: folder on the hosts for checkpoints, handed on as ``DT_CHECKPOINT_DIR``;
+        restarts and retries find the newest complete one in ``DT_RESUME_FROM``
     :param outputs: paths to bring back from the head, relative to the working directory
     :param output_dir: where to bring them: a local path or any object store URL
     :param log_dir: where the whole log of each rank goes at the end
@@ -99,7 +101,7 @@ class TrainingOperator(BaseOperator):
     template_fields_renderers: ClassVar[dict[str, str]] = {"env": "json", "setup": "bash"}
     ui_color = "#e8f0fe"
 
-    def __init__(
+    def __init__(  # noqa: PLR0915  (a line for each parameter)
         self,
         *,
         fleet_conn_id: str = FleetHook.default_conn_name,
@@ -127,6 +129,7 @@ class TrainingOperator(BaseOperator):
         max_restarts: int | str = 0,
         max_error_restarts: int | str = 0,
         keep_days: float | str = 7,
+        checkpoint_dir: str | None = None,
         outputs: Sequence[str] = (),
         output_dir: str | None = None,
         log_dir: str | None = None,
@@ -159,6 +162,7 @@ class TrainingOperator(BaseOperator):
         self.max_restarts = max_restarts
         self.max_error_restarts = max_error_restarts
         self.keep_days = keep_days
+        self.checkpoint_dir = checkpoint_dir
         self.outputs = outputs
         self.output_dir = output_dir
         self.log_dir = log_dir
@@ -239,6 +243,7 @@ class TrainingOperator(BaseOperator):
             python=given(self.python) or self.hook.python or "python3",
             setup=given(self.setup),
             source=source.sha256 if source else None,
+            checkpoint_dir=given(self.checkpoint_dir),
             master_port=whole_number("master_port", self.master_port),
             since=time.time() if self.queue_seconds() else None,
             stop_signal=self.stop_signal,

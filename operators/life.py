@@ -102,6 +102,8 @@ class Life:
         """
         with self._task.source() as source:
             spec = self._task.spec(self._context, source)
+            resumes = history.attempt > 0 or self._memory.is_retry()
+            spec = dataclasses.replace(spec, resumes=resumes)
             if before:  # a job never shrinks: a spare host takes the place of a lost one
                 spec = dataclasses.replace(spec, nnodes=len(before.nodes))
             if waiting:
@@ -136,6 +138,7 @@ class Life:
                     attempt=history.attempt,
                     needed=spec.nnodes if history.attempt else None,
                     planned=record,
+                    log=self._task.log.info,
                 )
             return await self._watch(planned[0], agents, owner)
 

@@ -25,6 +25,7 @@ class JobMemory:
         self._store = context["task_state_store"]
         # A clear lets a task have more tries than before; a retry does not.
         self._max_tries = context["ti"].max_tries
+        self._try = context["ti"].try_number
 
     def last(self) -> JobRef | None:
         """Return the job that was started last, if there was one."""
@@ -34,11 +35,21 @@ class JobMemory:
     def is_retry(self) -> bool:
         """Return whether the task's last job is to be gone on with, and not to be done anew."""
         record = self._record()
-        return bool(record) and not record["delivered"] and record["max_tries"] == self._max_tries
+        if not record or record["delivered"] or record["max_tries"] != self._max_tries:
+            return False
+        return bool(record["resumes"] or record["try"] < self._try)
 
     def remember(self, ref: JobRef) -> None:
         """Record a job, before anything of it is started."""
-        self._write({"ref": ref.to_dict(), "max_tries": self._max_tries, "delivered": False})
+        self._write(
+            {
+                "ref": ref.to_dict(),
+                "try": self._try,
+                "resumes": self.is_retry(),  # as long as it is not cleared
+                "max_tries": self._max_tries,
+                "delivered": False,
+            }
+        )
         self._store.delete(_WAITING)
         self._store.delete(_TRIGGER_FAILURES)
 

@@ -145,3 +145,33 @@ def test_a_plan_is_frozen():
     plan = place(spec(), [offer()])
     with pytest.raises(dataclasses.FrozenInstanceError):
         plan.attempt = 1  # type: ignore[misc]
+
+
+def saved(path, step, time=0.0):
+    """Return what a host says of its newest checkpoint."""
+    return {"path": path, "step": step, "time": time, "layout": "torch"}
+
+
+def test_a_restart_resumes_from_the_newest_checkpoint_of_all_hosts():
+    offers = [
+        offer("gpu1", checkpoint=saved("/c/checkpoint-20", 20)),
+        offer("gpu2", checkpoint=saved("/c/checkpoint-100", 100)),
+        offer("gpu3"),
+    ]
+    fields = {"checkpoint_dir": "/c", "resumes": True}
+    env = launchers.plan(spec(**fields), offers).nodes[2].processes[0].env
+    assert (env["DT_CHECKPOINT_DIR"], env["DT_RESUME_FROM"]) == ("/c", "/c/checkpoint-100")
+
+
+def test_a_first_start_resumes_from_nothing():
+    plan = launchers.plan(spec(checkpoint_dir="/c"), [offer(checkpoint=saved("/c/1", 1))])
+    assert "DT_RESUME_FROM" not in plan.head.processes[0].env
+
+
+def test_what_was_passed_over_is_told():
+    passed_over = ({"path": "/c/checkpoint-20", "why": "half of it is missing"},)
+    fields = {"checkpoint_dir": "/c", "resumes": True}
+    plan = place(spec(**fields), [offer(checkpoints_passed_over=passed_over)])
+    told = "\n".join(plan.describe())
+    assert "gpu1: /c/checkpoint-20: half of it is missing" in told
+    assert "resuming from nothing" in told

@@ -26,7 +26,13 @@ async def propose(
 
     :param needed: how many of the hosts must answer; None: all
     """
-    replies = await offers(agents, spec.source, lambda host: spec.wish(host, None), needed)
+    replies = await offers(
+        agents,
+        spec.source,
+        lambda host: spec.wish(host, None),
+        checkpoint_dir=spec.checkpoint_dir if spec.resumes else None,
+        needed=needed,
+    )
     return launchers.plan(spec, replies, attempt), replies
 
 

@@ -16,6 +16,7 @@ async def offers(
     agents: Sequence[HostAgent],
     source: str | None = None,
     wish: Callable[[str], Mapping[str, Any]] = lambda host: {},
+    checkpoint_dir: str | None = None,
     needed: int | None = None,
 ) -> list[Offer]:
     """Return the offers of all hosts in their order.
@@ -23,12 +24,15 @@ async def offers(
     :param source: hash of the snapshot that the job needs, so that a host can say if it has it
     :param wish: :meth:`JobSpec.wish` for each host by name; slots that older jobs wait for are
         told as busy
+    :param checkpoint_dir: folder in which each host looks for its newest complete checkpoint
     :param needed: how many hosts must answer, where some may be lost; None: all
     :raises TrainingError: some hosts cannot be reached or asked; the message names every one
     """
 
     async def ask(agent: HostAgent) -> Offer:
-        return await offer(agent, source=source, **wish(agent.host.name))
+        return await offer(
+            agent, source=source, checkpoint_dir=checkpoint_dir, **wish(agent.host.name)
+        )
 
     answers, errors = await answers_of_all(agents, ask)
     if errors and (needed is None or len(answers) < needed):

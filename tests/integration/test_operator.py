@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import TaskDeferralError, TaskDeferred
+from structlog.testing import capture_logs
 
 from distributed_training.errors import (
     HostUnreachable,
@@ -218,6 +219,27 @@ def test_ranks_are_started_again_after_an_error_as_often_as_allowed(operator, co
     cleared(context)
     with pytest.raises(RankFailed):
         operator(command, max_error_restarts=1).execute(context)
+
+
+def test_restarts_and_retries_go_on_from_the_newest_complete_checkpoint(operator, context):
+    """Case B94: the second one was being written when its rank died."""
+    command = """echo "attempt $DT_ATTEMPT resumes from ${DT_RESUME_FROM:-nothing}" >> outputs/told
+[ -n "$DT_RESUME_FROM" ] && { [ "$DT_ATTEMPT" = 0 ]; exit; }
+[ "$DT_ATTEMPT" = 0 ] || exit 9
+mkdir -p "$DT_CHECKPOINT_DIR/checkpoint-10" "$DT_CHECKPOINT_DIR/checkpoint-20"
+touch "$DT_CHECKPOINT_DIR/checkpoint-10/.complete" "$DT_CHECKPOINT_DIR/checkpoint-20/half"
+exit 3"""
+    folder = f"/tmp/checkpoints-{time.time_ns()}"
+    fields = {"checkpoint_dir": folder, "nnodes": 1, "nproc_per_node": 1}
+    with capture_logs() as logged, pytest.raises(RankFailed):
+        operator(command, max_error_restarts=1, **fields).execute(context)
+    told = [entry["event"] for entry in logged]
+    assert f"  resuming from {folder}/checkpoint-10" in [
+        line % entry["positional_args"] if "%s" in line else line
+        for entry, line in zip(logged, told, strict=True)
+    ]
+    context["ti"].try_number = 2
+    assert operator(command, **fields).execute(context)["restarts"] == 0
 
 
 def test_a_spare_host_takes_the_place_of_a_lost_one(jobs_on, make_fleet, operator, context):
