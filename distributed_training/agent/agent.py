@@ -18,13 +18,14 @@ import time
 
 TYPE_CHECKING = False  # importing typing would cost every call several milliseconds
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import Any, Dict, List, Optional, Set, Tuple
 
     Json = Dict[str, Any]
     Check = Callable[[], Optional[Json]]
     Command = Tuple[str, Optional[int], List[str], Dict[str, str]]
     Hide = Callable[[str], str]
+    Flaws = Callable[["Checkpoint"], Iterator[str]]
 
 # --- Constants -------------------------------------------------------------------------------
 
@@ -2646,6 +2647,304 @@ def gpu_states() -> List[str]:
     ]
 
 
+# --- Checkpoints -----------------------------------------------------------------------------
+
+# Whether one is whole is told by names, sizes and the ends of files: it may have 100 GB.
+MARKERS = (".complete", "COMPLETE")
+MARKED_SEEN = 100  # so many of the newest show whether a script marks what is complete
+PASSED_OVER = 10
+UNFINISHED = re.compile(r"\.|tmp-|.*\.tmp$")
+CHECKPOINT_FILES = (".pt", ".pth", ".ckpt", ".index")
+STEP = re.compile(r"step[=_-]?(\d+)|(?<![\d.])(?<!-v)(\d+)(?:-v\d+)?(?:\.(?:pt|pth|ckpt))?$")
+OLD_TORCH = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # how its files began before version 1.6
+ZIP_END, ZIP_END_SIZE = b"PK\5\6", 22
+INDEX_END = b"\x57\xfb\x80\x8b\x24\x75\x47\xdb"
+HEADER_LIMIT = 100 << 20  # what safetensors itself allows
+METADATA_LIMIT = 64 << 20
+TRAINER_STATE = "trainer_state.json"
+WEIGHTS = re.compile(r"(adapter_|pytorch_)?model(_fsdp)?\.(safetensors|bin)(\.index\.json)?")
+STATES = re.compile(r"((?:bf16_|fp16_)?zero_pp_rank_(\d+)_)?mp_rank_(\d+)_(model|optim)_states\.pt")
+
+
+def step_of(name: str) -> Optional[int]:
+    """Return the step that a name tells."""
+    match = STEP.search(name)
+    return int(match.group(1) or match.group(2)) if match else None
+
+
+class Checkpoint:
+    """What may be a checkpoint: a folder, a file, or files whose names begin alike."""
+
+    def __init__(self, path: str, beside: Sequence[str] = ()) -> None:
+        self.changed = os.stat(path).st_mtime
+        self.is_folder = os.path.isdir(path)
+        self.folder = path if self.is_folder else os.path.dirname(path)
+        self.file = os.path.basename(path)
+        self.path = path[: -len(".index")] if path.endswith(".index") else path
+        self.name = os.path.basename(self.path)
+        self.step = step_of(self.name)
+        self.beside = beside
+
+    def names(self) -> List[str]:
+        """Return the names of its files and folders."""
+        if self.is_folder:
+            return sorted(os.listdir(self.folder))
+        start = self.name + "."
+        return [self.file, *(each for each in self.beside if each.startswith(start))]
+
+    def at(self, name: str) -> str:
+        """Return the path of one of them."""
+        return os.path.join(self.folder, name)
+
+    def marked(self) -> bool:
+        """Tell whether its script says that it is complete."""
+        return self.is_folder and any(os.path.exists(self.at(each)) for each in MARKERS)
+
+    def layout(self) -> Tuple[str, Flaws]:
+        """Return what wrote it, and what finds its flaws."""
+        signs = [self.file]
+        if self.is_folder:
+            signs = [f"{self.name}/", *(f"{self.name}/{each}" for each in self.names())]
+        for layout, sign, flaws in LAYOUTS:
+            if any(re.fullmatch(sign, each) for each in signs):
+                return layout, flaws
+        return "", unknown
+
+    def flaw(self, marking: bool) -> str:
+        """Return why it is not complete, nothing if it is."""
+        try:
+            if self.marked():
+                return ""
+            if marking and self.is_folder:
+                return f"has no marker ({' or '.join(MARKERS)}), and others there have one"
+            return next(self.layout()[1](self), "")
+        except Exception as error:  # whatever a file holds, the offer must not fail for it
+            return f"cannot be read: {getattr(error, 'strerror', None) or error}"
+
+    def record(self) -> Json:
+        """Return what the caller is told."""
+        times = [os.lstat(self.at(each)).st_mtime for each in self.names()]
+        layout = self.layout()[0] or "marked"
+        newest = max(times, default=self.changed)
+        return {"path": self.path, "step": self.step, "time": newest, "layout": layout}
+
+
+def newest_checkpoint(folder: str) -> Json:
+    """Return the newest complete checkpoint in a folder, and what looks newer but is not whole."""
+    folder = os.path.normpath(os.path.join(os.path.expanduser("~"), os.path.expanduser(folder)))
+    passed_over: List[Json] = []
+    newest = None
+    try:
+        found = newest_first(folder)
+        marking = any(each.marked() for each in found[:MARKED_SEEN])
+        for each in found:
+            why = each.flaw(marking)
+            if not why:
+                newest = each.record()
+                break
+            passed_over.append({"path": each.path, "why": why})
+    except FileNotFoundError:
+        pass  # nothing was saved yet
+    except OSError as error:
+        passed_over.append({"path": folder, "why": f"cannot be read: {error.strerror}"})
+    return {"checkpoint": newest, "checkpoints_passed_over": passed_over[:PASSED_OVER]}
+
+
+def newest_first(folder: str) -> List[Checkpoint]:
+    """Return what may be a checkpoint."""
+    import heapq
+
+    found = sorted(candidates(folder), key=lambda each: (each.step or 0, each.changed))
+    numbered = [each for each in reversed(found) if each.step is not None]
+    others = [each for each in reversed(found) if each.step is None]
+    others = [each for each in others if each.marked() or each.layout()[0]]
+    # Steps keep their order, whatever the times; what names no step has its place by time.
+    return list(heapq.merge(numbered, others, key=lambda each: each.changed, reverse=True))
+
+
+def candidates(folder: str) -> Iterator[Checkpoint]:
+    """Yield what may be a checkpoint by its own name."""
+    entries = list(os.scandir(folder))
+    names = [each.name for each in entries]
+    for entry in entries:
+        if UNFINISHED.match(entry.name):
+            continue
+        with contextlib.suppress(OSError):  # a link to nothing, or removed meanwhile
+            if entry.name.endswith(CHECKPOINT_FILES) or entry.is_dir():
+                yield Checkpoint(entry.path, names if entry.name.endswith(".index") else ())
+
+
+def torch_file(it: Checkpoint) -> Iterator[str]:
+    """Look at a file of torch.save, or of Lightning."""
+    yield from torch_flaws(it.path)
+
+
+def tensorflow(it: Checkpoint) -> Iterator[str]:
+    """Look at an index and the data files that belong to it."""
+    names = it.names()
+    count = next((each.rpartition("-of-")[2] for each in names if ".data-" in each), "")
+    if not count.isdigit():
+        yield "has no data files"
+    else:
+        shards = (f"{it.name}.data-{shard:05}-of-{count}" for shard in range(int(count)))
+        yield from missing(it, shards)
+    if not ends_of(it.at(it.file))[1].endswith(INDEX_END):
+        yield "its index is cut short"
+
+
+def torch_distributed(it: Checkpoint) -> Iterator[str]:
+    """Look at a folder of torch.distributed.checkpoint."""
+    if ".metadata" not in it.names():
+        yield "has no .metadata, which is written last"
+    if not ends_of(it.at(".metadata"))[1].endswith(b"."):
+        yield "its .metadata is cut short"
+    with open(it.at(".metadata"), "rb") as file:
+        needed = re.findall(rb"__\d+_\d+\.distcp", file.read(METADATA_LIMIT))
+    yield from missing(it, (each.decode() for each in needed))
+    yield from cut_short(it)
+
+
+def deepspeed(it: Checkpoint) -> Iterator[str]:
+    """Look at the folder of one step."""
+    latest = read_text(os.path.join(os.path.dirname(it.path), "latest")).strip()
+    if not latest:
+        yield "has no file latest beside it, which is written last"
+    if it.name != latest and (it.step is None or it.step >= (step_of(latest) or 0)):
+        yield f"was not finished: the file latest beside it names {latest}"
+    yield from missing_ranks(it)
+    yield from cut_short(it)
+
+
+def missing_ranks(it: Checkpoint) -> Iterator[str]:
+    """Say which states are there for some ranks only."""
+    kinds: Dict[Tuple[bool, str], Set[Tuple[int, int]]] = {}
+    for match in filter(None, map(STATES.fullmatch, it.names())):
+        zero, rank, part, kind = match.groups()
+        kinds.setdefault((bool(zero), kind), set()).add((int(rank or 0), int(part)))
+    if not kinds:
+        yield "has no states"
+    for (_, kind), there in kinds.items():
+        whole = (1 + max(rank for rank, _ in there)) * (1 + max(part for _, part in there))
+        if len(there) < whole:
+            yield f"has {len(there)} of {whole} files of {kind} states"
+
+
+def deepspeed_alone(it: Checkpoint) -> Iterator[str]:
+    """Look at a folder for one step alone, as Lightning makes it."""
+    latest = read_text(it.at("latest")).strip()
+    if not latest or not os.path.isdir(it.at(latest)):
+        yield f"its file latest names {latest or 'nothing'}, which is not there"
+    yield from flaws_within(Checkpoint(it.at(latest)), deepspeed)
+
+
+def hugging_face(it: Checkpoint) -> Iterator[str]:
+    """Look at a folder of transformers' Trainer; DeepSpeed's or FSDP's may be in it."""
+    names = it.names()
+    if TRAINER_STATE not in names:
+        yield f"has no {TRAINER_STATE}"
+    if not read_json(it.at(TRAINER_STATE)):
+        yield f"its {TRAINER_STATE} is cut short"
+    weights = [each for each in names if WEIGHTS.fullmatch(each)]
+    for index in (each for each in weights if each.endswith(".json")):
+        shards = read_json(it.at(index)).get("weight_map")
+        if not shards:
+            yield f"its {index} is cut short"
+        else:
+            yield from missing(it, shards.values())
+    yield from cut_short(it)
+    for inner in (Checkpoint(it.at(each)) for each in names if os.path.isdir(it.at(each))):
+        layout, flaws = inner.layout()
+        if layout in ("DeepSpeed", "torch distributed"):
+            weights.append(inner.name)
+            yield from flaws_within(inner, flaws)
+    if not weights:
+        yield "has no weights"
+
+
+def unknown(it: Checkpoint) -> Iterator[str]:
+    """Say what would help."""
+    yield f"has no layout that is known here, and no marker ({' or '.join(MARKERS)})"
+
+
+def flaws_within(it: Checkpoint, flaws: Flaws) -> Iterator[str]:
+    """Say in which folder the flaws are."""
+    return (f"its folder {it.name} {each}" for each in flaws(it))
+
+
+def missing(it: Checkpoint, wanted: Iterable[str]) -> Iterator[str]:
+    """Say which of the files that it should have is not there."""
+    lacking = sorted(set(wanted).difference(it.names()))
+    if lacking:
+        more = f" and {len(lacking) - 1} more" if lacking[1:] else ""
+        yield f"has no {lacking[0]}{more}"
+
+
+def cut_short(it: Checkpoint) -> Iterator[str]:
+    """Say which files in a folder are not whole."""
+    for name in it.names():
+        flaws = FILES.get(os.path.splitext(name)[1])
+        if flaws:
+            yield from (f"its {name} {each}" for each in flaws(it.at(name)))
+
+
+def torch_flaws(path: str) -> Iterator[str]:
+    """Look at what torch.save wrote, a zip archive, or pickle alone did."""
+    head, tail = ends_of(path)
+    if not head:
+        yield "is empty"
+    elif head.startswith(b"PK"):
+        if not tail.startswith(ZIP_END):
+            yield "is cut short: the end of the zip archive is missing"
+    elif head == OLD_TORCH:
+        yield "has torch's old format, which does not show whether it is whole"
+    elif not head.startswith(b"\x80"):
+        yield "is nothing that torch saves"
+    elif not tail.endswith(b"."):
+        yield "is cut short: the end of the pickle is missing"
+
+
+def safetensors_flaws(path: str) -> Iterator[str]:
+    """Look whether the file is as long as its header says."""
+    size = os.stat(path).st_size
+    with open(path, "rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        header = file.read(length) if length <= min(size, HEADER_LIMIT) else b""
+    try:
+        tensors = json.loads(header)
+        tensors.pop("__metadata__", None)
+        end = max((each["data_offsets"][1] for each in tensors.values()), default=0)
+    except (ValueError, LookupError, TypeError, AttributeError):
+        yield "has a broken header"
+    else:
+        if size != 8 + length + end:
+            yield f"has {size} of {8 + length + end} bytes"
+
+
+def ends_of(path: str) -> Tuple[bytes, bytes]:
+    """Return the first and the last bytes of a file."""
+    with open(path, "rb") as file:
+        head = file.read(len(OLD_TORCH))
+        file.seek(max(0, file.seek(0, os.SEEK_END) - ZIP_END_SIZE))
+        return head, file.read()
+
+
+FILES = {
+    ".pt": torch_flaws,
+    ".pth": torch_flaws,
+    ".bin": torch_flaws,
+    ".safetensors": safetensors_flaws,
+}
+LAYOUTS: Sequence[Tuple[str, str, Flaws]] = (  # the first counts that a name, or one in it, shows
+    ("torch file", r"[^/]+\.(pt|pth|ckpt)", torch_file),
+    ("TensorFlow", r"[^/]+\.index", tensorflow),
+    ("torch distributed", r".+/(\.metadata|.+\.distcp)", torch_distributed),
+    ("DeepSpeed", r".+/.+_(model|optim)_states\.pt", deepspeed),
+    ("Hugging Face", rf"checkpoint-\d+/|.+/{TRAINER_STATE}", hugging_face),
+    ("DeepSpeed", r"global_step\d+/", deepspeed),
+    ("DeepSpeed", r".+/latest", deepspeed_alone),
+)
+
+
 # --- Verbs -----------------------------------------------------------------------------------
 
 
@@ -2681,6 +2980,7 @@ def offer(request: Json, call: Call) -> Json:
     root = root_of(request)
     holders = interfaces()
     sha = request.get("source")
+    saved = request.get("checkpoint_dir")
     ticket = Ticket.of(request)
     if ticket and request.get("slots"):
         ticket.leave()
@@ -2708,6 +3008,7 @@ def offer(request: Json, call: Call) -> Json:
         "addresses": holders,
         "routes": {peer: route(peer, holders) for peer in request.get("peers") or ()},
         "has_source": bool(sha) and os.path.exists(source_path(root, str(sha))),
+        **(newest_checkpoint(saved) if saved else {}),
     }
 
 
