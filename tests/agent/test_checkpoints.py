@@ -263,6 +263,22 @@ def test_what_torch_saves_is_whole_or_not(out: Path, saved: Path) -> None:
     assert look(out)[1]["step-2"] == "its .metadata is cut short"
 
 
+def test_the_script_of_the_docs_goes_on_where_it_was_killed(out: Path, torch_python: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "torch.md").read_text()
+    section = page.partition("\n## Checkpoints\n")[2]
+    script = section.partition("```python\n")[2].partition("```")[0]
+    env = {"DT_CHECKPOINT_DIR": str(out / "new"), "RANK": "0"}
+
+    def train(epochs: int) -> str:
+        command = [torch_python, "-c", f"{script}\n\ntrain({epochs})"]
+        return subprocess.run(command, env=env, check=True, text=True, capture_output=True).stdout
+
+    assert train(2) == "epoch 0\nepoch 1\n"
+    file(out / "new" / "epoch-2.pt", b"PK\3\4")
+    env["DT_RESUME_FROM"] = newest_checkpoint(env["DT_CHECKPOINT_DIR"])["checkpoint"]["path"]
+    assert train(4) == "epoch 2\nepoch 3\n"
+
+
 def test_torchs_old_format_does_not_show_its_end(out: Path, saved: Path) -> None:
     shutil.copy(saved / "old.pt", out / "step-3.pt")
     assert flaw(out).startswith("has torch's old format")
