@@ -65,8 +65,8 @@ def node_environment(plan: Plan, node: Node) -> dict[str, str]:
         "MASTER_ADDR": plan.head.address,
         "MASTER_PORT": str(plan.master_port),
     }
-    if spec.checkpoint_dir:
-        env["DT_CHECKPOINT_DIR"] = spec.checkpoint_dir
+    if node.checkpoint_dir:
+        env["DT_CHECKPOINT_DIR"] = node.checkpoint_dir
     if plan.resume_from:
         env["DT_RESUME_FROM"] = plan.resume_from
     if node.gpus:

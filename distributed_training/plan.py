@@ -6,6 +6,7 @@ import ipaddress
 import time
 from collections import defaultdict
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal
 
 from distributed_training.errors import HostWithheld, PlanError
@@ -85,6 +86,7 @@ class Offer:
     host: Host
     machine_id: str
     root: str
+    home: str = ""
     gpus: tuple[Mapping[str, Any], ...] = ()
     busy: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     ports: tuple[int, ...] = ()
@@ -221,6 +223,7 @@ class Node:
     ranks: tuple[Rank, ...]
     slots: tuple[Slot, ...]  # held by this node; fewer than ranks if oversubscribed
     cpus: int = 1
+    checkpoint_dir: str | None = None
     processes: tuple[Process, ...] = ()
 
     @property
@@ -300,6 +303,7 @@ def place(spec: JobSpec, offers: Sequence[Offer], attempt: int = 0) -> Plan:
                 ranks=tuple(Rank(first + n, n, slot) for n, slot in enumerate(per_rank)),
                 slots=slots,
                 cpus=offer.cpus,
+                checkpoint_dir=_at_home(spec.checkpoint_dir, offer.home),
             )
         )
     _check_addresses(nodes, chosen)
@@ -308,18 +312,23 @@ def place(spec: JobSpec, offers: Sequence[Offer], attempt: int = 0) -> Plan:
     return Plan(spec, attempt, tuple(nodes), port, *_resume_from(spec, chosen))
 
 
+def _at_home(folder: str | None, home: str) -> str | None:
+    """Return a folder on a host, where a relative path counts from the user's home."""
+    return folder and str(PurePosixPath(home, folder.removeprefix("~/")))
+
+
 def _resume_from(spec: JobSpec, chosen: Sequence[Offer]) -> tuple[str | None, tuple[str, ...]]:
     """Return the newest checkpoint that any of the hosts has whole, and what is not."""
     if not spec.resumes:
         return None, ()
     saved = [offer.checkpoint for offer in chosen if offer.checkpoint]
     newest = max(saved, key=lambda each: (each["step"] or 0, each["time"]), default=None)
-    passed_over = tuple(
-        f"{offer.host.name}: {each['path']}: {each['why']}"
+    passed_over = {  # once, where hosts share the folder
+        f"{each['path']}: {each['why']}": None
         for offer in chosen
         for each in offer.checkpoints_passed_over
-    )
-    return newest["path"] if newest else None, passed_over
+    }
+    return newest["path"] if newest else None, tuple(passed_over)
 
 
 def _hosts(spec: JobSpec, offers: Sequence[Offer]) -> list[Offer]:

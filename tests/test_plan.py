@@ -163,6 +163,12 @@ def test_a_restart_resumes_from_the_newest_checkpoint_of_all_hosts():
     assert (env["DT_CHECKPOINT_DIR"], env["DT_RESUME_FROM"]) == ("/c", "/c/checkpoint-100")
 
 
+@pytest.mark.parametrize("folder", ["runs/1", "~/runs/1", "/home/ada/runs/1"])
+def test_a_checkpoint_folder_counts_from_the_users_home(folder):
+    plan = launchers.plan(spec(checkpoint_dir=folder), [offer(home="/home/ada")])
+    assert plan.head.processes[0].env["DT_CHECKPOINT_DIR"] == "/home/ada/runs/1"
+
+
 def test_a_first_start_resumes_from_nothing():
     plan = launchers.plan(spec(checkpoint_dir="/c"), [offer(checkpoint=saved("/c/1", 1))])
     assert "DT_RESUME_FROM" not in plan.head.processes[0].env
@@ -173,5 +179,5 @@ def test_what_was_passed_over_is_told():
     fields = {"checkpoint_dir": "/c", "resumes": True}
     plan = place(spec(**fields), [offer(checkpoints_passed_over=passed_over)])
     told = "\n".join(plan.describe())
-    assert "gpu1: /c/checkpoint-20: half of it is missing" in told
+    assert "/c/checkpoint-20: half of it is missing" in told
     assert "resuming from nothing" in told
