@@ -56,7 +56,7 @@ class Delivery:
             "hosts": [node.host.name for node in ref.nodes],
             "world_size": ref.world_size,
             "duration": round(outcome.ended - ref.started, 3),
-            "restarts": ref.attempt,
+            "restarts": ref.history.restarts,
             "metrics": dict(left.metrics),
             "outputs": await self._bring_outputs(ref),
             "log_dir": self.log_dir,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import random
 import secrets
 import time
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -41,6 +42,7 @@ Result = TypeVar("Result")
 # A job that ends within these seconds never pays for a deferral, which takes about five.
 WATCH_FIRST = 10.0
 TRIGGER_FAILURES = 3  # a trigger that fails more often than this fails the task
+RACES = 5  # plans that are made anew because another job has taken the slots meanwhile
 
 
 class Life:
@@ -55,6 +57,8 @@ class Life:
         self._context = context
         self._memory = JobMemory(context)
         self._cancel: Callable[[], object] | None = None
+        self._planned: set[tuple[str, str]] = set()  # slots, by host
+        self._refused: set[tuple[str, str]] = set()
 
     # Ways into it
 
@@ -102,7 +106,7 @@ class Life:
         """
         with self._task.source() as source:
             spec = self._task.spec(self._context, source)
-            resumes = history.attempt > 0 or self._memory.is_retry()
+            resumes = history.restarts > 0 or self._memory.is_retry()
             spec = dataclasses.replace(spec, resumes=resumes)
             if before:  # a job never shrinks: a spare host takes the place of a lost one
                 spec = dataclasses.replace(spec, nnodes=len(before.nodes))
@@ -111,10 +115,27 @@ class Life:
             try:
                 return self._run(self._attempt(spec, source, history))
             except SlotsBusy as error:
+                if self._planned != self._refused and history.races < RACES:
+                    return self._race_again(error, history, before, waiting)
                 if spec.since is None:
                     raise
                 refused = error
         return self._wait(waiting or self._waiting(spec, history), refused)
+
+    def _race_again(
+        self,
+        lost: SlotsBusy,
+        history: History,
+        before: JobRef | None,
+        waiting: Waiting | None,
+    ) -> Outcome | JobRef:
+        """Plan anew: another job has taken the slots since the offers; there may be more."""
+        self._task.log.info("Another job was faster: %s", lost.message.partition(";")[0])
+        self._refused = self._planned
+        races = history.races + 1
+        self._run(asyncio.sleep(random.uniform(0, races)))  # two that race do not meet for ever
+        again = dataclasses.replace(history, races=races)
+        return self._train(again, before=before, waiting=waiting)
 
     async def _attempt(
         self, spec: JobSpec, source: Snapshot | None, history: History
@@ -124,6 +145,7 @@ class Life:
 
         def record(plan: Plan) -> None:
             planned.append(JobRef.of(plan, time.time(), history))
+            self._planned = {(n.host.name, slot.name) for n in plan.nodes for slot in n.slots}
             self._memory.remember(planned[0])
             self._log_lines(plan.describe())
 
@@ -136,7 +158,7 @@ class Life:
                     owner=owner,
                     snapshot=source,
                     attempt=history.attempt,
-                    needed=spec.nnodes if history.attempt else None,
+                    needed=spec.nnodes if history.restarts else None,
                     planned=record,
                     log=self._task.log.info,
                 )

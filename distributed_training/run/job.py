@@ -37,10 +37,16 @@ class History:
     lost_hosts: int = 0
     errors: int = 0
     ports: int = 0
+    races: int = 0  # for slots that were free when the plan was made
 
     @property
     def attempt(self) -> int:
         """Number of the attempt that follows these restarts."""
+        return self.restarts + self.races
+
+    @property
+    def restarts(self) -> int:
+        """How often ranks had begun."""
         return self.lost_hosts + self.errors + self.ports
 
 

@@ -139,3 +139,15 @@ def test_a_line_that_means_nothing_does_no_harm(job: Job, line: str) -> None:
     job.start("print('on')")
     assert list(watcher.lines())[-1]["k"] == "ended"
     watcher.cut()
+
+
+def test_a_watcher_that_was_replaced_is_let_go_and_not_let_in_again(job: Job) -> None:
+    job.prepare()
+    job.start(CHATTY)
+    first = Watcher(job, offset=0, owner="first")
+    second = Watcher(job, offset=0, owner="second")
+    assert b'"ended"' not in first.stdout.read()  # which ends, although the job has not
+    late = Watcher(job, offset=0, owner="first", again=True)
+    assert late.answer["error"]["kind"] == "taken_over"
+    assert Watcher(job, offset=0, owner="second", again=True).answer["ok"]
+    assert texts(list(second.lines())) == [f"line {n}" for n in range(2000)]

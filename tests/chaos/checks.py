@@ -59,6 +59,16 @@ def lost_lines(record: Printed, numbers: Sequence[int], *, may_be_cut: bool) -> 
     return missing + sum(later < earlier for earlier, later in pairwise(counted))
 
 
+def irregular(record: Printed, numbers: Sequence[int]) -> str:
+    """Return where a log departs from what a process has printed, for people."""
+    places = [
+        f"{earlier} then {later}"
+        for earlier, later in pairwise(numbers)
+        if later not in (earlier + 1, DONE)
+    ]
+    return f"{len(numbers)} of {record.numbers}: {', '.join(places[:6])}"
+
+
 def doubled_lines(numbers: Sequence[int]) -> int:
     """Return how many lines of a process are in the log more than once."""
     return len(numbers) - len(set(numbers))

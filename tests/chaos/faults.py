@@ -179,15 +179,15 @@ class Faults:
         """Start a job that does not listen, and fail its run."""
         job = self._ordered(fault, None, {str(rank): {"deaf": True} for rank in range(4)})
         entry = self.ledger.submit(job)
-        yield from self._until(lambda: len(self.stage.ranks(job.key)) == job.world_size)
+        yield from self._running(entry)
         yield 20 * fault.length
         self._user(entry, "failed")
         self.stage.patiently(entry.run.fail)
 
     def flooding_rank(self, fault: Fault) -> Steps:
         """Start a job one of whose ranks prints very much at once."""
-        own = {"0": {"floods_at": int(10 + 50 * fault.length)}}
-        self.ledger.submit(self._ordered(fault, 20200, own))
+        own = {"0": {"floods_at": int(10 + 50 * fault.length), "lines": 20000 + 120}}
+        self.ledger.submit(self._ordered(fault, 120, own))
         yield 0
 
     def contention(self, fault: Fault) -> Steps:
@@ -247,15 +247,23 @@ class Faults:
         with (yield from self._alone("scheduler")):
             job = Job(f"f{fault.number}", "ranks_again", (self._named(fault),), None)
             entry = self.ledger.submit(job)
-            yield from self._until(lambda: len(self.stage.ranks(job.key)) == job.world_size)
+            if not (yield from self._running(entry)):
+                return
             yield 3 * fault.length
             entry.excuse("its worker was killed", cut=True)
             task = self.stage.patiently(lambda: entry.run.task("train"))["id"]
-            process = task_process(self.stage.airflow.components["scheduler"], task)
-            parent = process.parent()
+            process, worker = task_processes(self.stage.airflow.components["scheduler"], task)
             process.kill()
             if supervisor:
-                parent.kill()
+                worker.kill()
+
+    def _running(self, entry: Entry) -> Generator[float, None, bool]:
+        """Wait until all ranks of a job run, and return whether they do: not every job gets far."""
+        yield from self._until(lambda: entry.excuses or self._complete(entry))
+        return self._complete(entry)
+
+    def _complete(self, entry: Entry) -> bool:
+        return len(self.stage.ranks(entry.job.key)) == entry.job.world_size
 
     def _agent_killed(self, fault: Fault, above: int) -> Steps:
         entry = yield from self._victim(fault)
@@ -332,14 +340,14 @@ class Faults:
             yield 0.5
 
 
-def task_process(scheduler: Program, task_id: str) -> psutil.Process:
-    """Return the process that runs a task, below the workers of a scheduler.
+def task_processes(scheduler: Program, task_id: str) -> tuple[psutil.Process, psutil.Process]:
+    """Return the process that runs a task, and the worker of the scheduler that looks after it.
 
     :param task_id: Airflow's number of this try
     """
     assert scheduler.process is not None
     for process in session(scheduler.process.pid):
         with suppress(psutil.NoSuchProcess):
-            if task_id in " ".join(process.cmdline()):
-                return process
+            if task_id in " ".join(process.cmdline()) and (worker := process.parent()):
+                return process, worker
     raise LookupError(f"no process of the scheduler runs task {task_id}")

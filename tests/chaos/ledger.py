@@ -13,6 +13,7 @@ from tests.chaos.checks import (
     double_jobs,
     doubled_lines,
     false_success,
+    irregular,
     lost_lines,
 )
 from tests.chaos.evidence import printed, shown
@@ -136,7 +137,8 @@ class Ledger:
             found.lost_lines += lost
             found.doubled_lines += doubled
             if lost or doubled:
-                say(f"  rank {record.rank} on {record.host}: {lost} lost, {doubled} doubled")
+                where = irregular(record, own)
+                say(f"  rank {record.rank} on {record.host}: {lost} lost, {doubled} twice; {where}")
         if state == "failed" and not entry.excuses and entry.user is None:
             found.unexcused += 1
         if not found.clean:

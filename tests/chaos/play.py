@@ -102,8 +102,8 @@ class Player:
     def _wait_for_runs(self) -> int:
         end = time.monotonic() + LAST_END
         while (active := self.ledger.active()) and time.monotonic() < end:
-            for entry in self.ledger.calm():
-                if entry.job.lines is None:  # it would go on for ever
+            for entry in active:
+                if entry.job.lines is None and entry.user is None:  # it would go on for ever
                     entry.user, entry.cut = "failed", True
                     self.stage.patiently(entry.run.fail)
             time.sleep(1)

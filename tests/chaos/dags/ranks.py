@@ -10,7 +10,7 @@ from airflow.sdk import DAG, Param
 
 from distributed_training.operators.torch import TorchDistributedOperator
 
-PARAMS = {
+PARAMS: Any = {
     "fleet": Param("gpu_fleet_default", type="string"),
     "orders": Param({}, type="object"),
     "hosts": Param("gpu1@gpu2", type="string"),

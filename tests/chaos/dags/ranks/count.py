@@ -29,7 +29,7 @@ FLOOD = 20000  # lines without a pause
 flood = range(own["floods_at"], own["floods_at"] + FLOOD) if "floods_at" in own else ()
 seen = (records / f"{rank}.{me}.seen").open("a", buffering=1)
 for number in itertools.count():
-    if number == orders.get("lines"):
+    if number == own.get("lines", orders.get("lines")):
         break
     # The record comes second: what it holds has been printed for sure.
     print(f"{me} {number}", flush=True)
