@@ -45,8 +45,8 @@ def count(name: str, value: int | str | None) -> int:
     return 0 if str(value).strip() in ("", "None", "0") else whole_number(name, value) or 0
 
 
-def seconds(name: str, value: float | str) -> float:
-    """Return a time in seconds.
+def seconds(name: str, value: float | str, unit: str = "seconds") -> float:
+    """Return a time in seconds, or in another unit.
 
     :raises PlanError: it is not a number, or below zero
     """
@@ -55,7 +55,7 @@ def seconds(name: str, value: float | str) -> float:
     except (TypeError, ValueError):
         number = -1.0
     if not 0 <= number < float("inf"):
-        raise PlanError(f"{name}={value!r} is not a number of seconds")
+        raise PlanError(f"{name}={value!r} is not a number of {unit}")
     return number
 
 

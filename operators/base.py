@@ -252,7 +252,7 @@ class TrainingOperator(BaseOperator):
             host_timeout=seconds("host_timeout", self.host_timeout),
             orphan_timeout=optional_seconds("orphan_timeout", self.orphan_timeout),
             quarantine=self.hook.quarantine,
-            keep_days=seconds("keep_days", self.keep_days),
+            keep_days=seconds("keep_days", self.keep_days, "days"),
             disk_cap=self.hook.disk_cap,
         )
 

@@ -59,9 +59,7 @@ def is_live(node: Mapping[str, Any]) -> bool:
 
 def row(node: Mapping[str, Any]) -> list[str]:
     """Return a node as words."""
-    label, now = node["label"] or {}, time.time()
-    mapped = "" if label.get("map_index", "-1") == "-1" else f"[{label['map_index']}]"
-    task = f"{label['dag']}.{label['task']}{mapped} {label['run']} try {label['try']}"
+    now = time.time()
     state = node["ended"]["state"] if node["ended"] else node["state"]
     return [
         str(node["job"]),
@@ -69,12 +67,19 @@ def row(node: Mapping[str, Any]) -> list[str]:
         str(node["host"]),
         str(state),
         _age(now - node["since"]) if node["since"] else "-",
-        task if label else "-",
+        _task(node["label"] or {}),
         ",".join(sorted(node["ranks"], key=int)) or "-",
         ",".join(node["slots"] or ()) or "-",
         str(node["survivors"]),
         _age(now - node["watched"]) + " ago" if node["watched"] and not node["ended"] else "-",
     ]
+
+
+def _task(label: Mapping[str, str]) -> str:
+    if "dag" not in label:
+        return "-"
+    mapped = "" if label["map_index"] == "-1" else f"[{label['map_index']}]"
+    return f"{label['dag']}.{label['task']}{mapped} {label['run']} try {label['try']}"
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -146,12 +147,13 @@ def _of_hardware(offer: Offer) -> Iterator[Finding]:
             f"it has {offer.facts['gpu_devices']} GPUs, but nvidia-smi lists none",
             "run nvidia-smi there; a driver that was updated needs a restart of the host",
         )
-    if _address(offer) and not offer.interface:
+    address = _address(offer)
+    if address and _is_number(address) and address not in offer.addresses:
         yield Finding(
             name,
             "network",
             "warning",
-            f"none of its interfaces has the address {offer.address}",
+            f"none of its interfaces has the address {address}",
             "give an address= that it has, unless that one is translated to it",
         )
 
@@ -190,6 +192,14 @@ def _address(offer: Offer) -> str | None:
         return offer.address
     except PlanError:
         return None
+
+
+def _is_number(address: str) -> bool:
+    try:
+        ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    return True
 
 
 def _size(size: float | None) -> str:

@@ -65,11 +65,11 @@ def log_of(jobs, **fields) -> list[str]:
 
 def test_a_launch_tells_a_line_for_each_host(jobs_on, make_fleet):
     hosts = make_fleet(2)
+    names = [interpreter(host, torch="2.6.0") for host in hosts.hosts]
     for host in hosts.hosts:
-        python = interpreter(host, torch="2.6.0")
         host.write_file("train.py", "pass")
     program = Program("script", "/home/trainer/train.py")
-    lines = log_of(jobs_on(hosts, slots=1), python=python, program=program)
+    lines = log_of(jobs_on(hosts, slots=1), python=names[0], program=program)
     assert lines[0] == "Preflight of 2 hosts:"
     assert [line.split()[0] for line in lines[1:]] == ["gpu1:", "gpu2:"]
     for line, host in zip(lines[1:], hosts.hosts, strict=True):
@@ -79,10 +79,10 @@ def test_a_launch_tells_a_line_for_each_host(jobs_on, make_fleet):
 
 def test_hosts_with_different_frameworks_are_refused(jobs_on, make_fleet):
     hosts = make_fleet(3)
-    for host, version in zip(hosts.hosts, ("2.6.0", "2.6.0", "2.5.1"), strict=True):
-        python = interpreter(host, torch=version)
+    versions = ("2.6.0", "2.6.0", "2.5.1")
+    names = [interpreter(host, torch=v) for host, v in zip(hosts.hosts, versions, strict=True)]
     with pytest.raises(PreflightFailed) as caught:
-        jobs_on(hosts).run("print('never')", python=python)
+        jobs_on(hosts).run("print('never')", python=names[0])
     assert caught.value.message.startswith("gpu3: torch: it has 2.5.1, and gpu1 has 2.6.0; install")
     assert "\n" not in caught.value.message
 
