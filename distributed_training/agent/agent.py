@@ -520,7 +520,7 @@ class Ticket:
         parts = (hashlib.sha256(part.encode()).hexdigest() for part in (whose, request["place"]))
         self.owner, place = (part[:20] for part in parts)
         self.path = os.path.join(self.FOLDER, f"{self.owner}-{place}")
-        self.rank = (float(request["since"]), str(request["job"]))
+        self.rank = (float(request["since"]), str(request["job"]), self.owner)
         told = {name: request.get(name) for name in ("job", "label", "since", "slots")}
         self.record: Json = {**told, "user": user_name(), "waiting": True}
 
@@ -536,7 +536,7 @@ class Ticket:
         with contextlib.suppress(OSError):  # on a full disk the job has to be lucky
             share_folder(LOCK_FOLDER)
             share_folder(self.FOLDER)
-            fd, draft = tempfile.mkstemp(dir=self.FOLDER)
+            fd, draft = tempfile.mkstemp(prefix=".", dir=self.FOLDER)
             with open(fd, "wb") as file:
                 os.fchmod(fd, 0o644)
                 file.write(encode(self.record).encode("utf-8", "replace"))
@@ -553,7 +553,7 @@ def claimed_slots(ticket: Optional[Ticket]) -> Dict[str, Json]:
     claims: Dict[str, Json] = {}
     for name, record in live_tickets():
         with contextlib.suppress(LookupError, TypeError, ValueError):  # anybody may write there
-            rank = (float(record["since"]), str(record["job"]))
+            rank = (float(record["since"]), str(record["job"]), name.partition("-")[0])
             if ticket and (rank > ticket.rank or name.startswith(ticket.owner)):
                 continue
             for slot in record["slots"]:
@@ -567,10 +567,11 @@ def live_tickets() -> Iterator[Tuple[str, Json]]:
     with contextlib.suppress(OSError):
         for entry in list(os.scandir(Ticket.FOLDER)):
             with contextlib.suppress(OSError):
-                age = time.time() - entry.stat(follow_symlinks=False).st_mtime
-                if abs(age) > 10 * TICKET_LIFE:
+                age = abs(time.time() - entry.stat(follow_symlinks=False).st_mtime)
+                whole = entry.is_file(follow_symlinks=False) and not entry.name.startswith(".")
+                if age > 10 * TICKET_LIFE:
                     os.unlink(entry.path)
-                elif abs(age) < TICKET_LIFE and entry.is_file(follow_symlinks=False):
+                elif age < TICKET_LIFE and whole:
                     yield entry.name, read_json(entry.path)
 
 
@@ -3061,10 +3062,11 @@ def prepare(request: Json, call: Call) -> Json:
         reply = node.ask({"verb": "prepare"})
         if reply:
             return reply if created or not reply["ok"] else {**reply, "already": True}
-        if node.never_started():
+        again = node.never_started()
+        if again and not node.agents():
             node.remove()
             continue
-        if node.ended():
+        if node.ended() and not again:
             raise Refusal("ended", f"attempt {node.mark} has ended here: use another attempt")
         if created or time.monotonic() > until:
             raise Refusal("lost", f"the agent of {node.mark} died: see {node.at('agent.log')}")
