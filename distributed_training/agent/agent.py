@@ -91,6 +91,7 @@ SHM_NAMES = (
     "torch_*", "nccl-*", "psm_*", "sem.mp-*", "cuda.shm.*", "vader_segment.*", "sm_segment.*",
     "__KMP_REGISTERED_LIB_*",
 )  # fmt: skip
+OWN_XIDS = {None, 48, 61, 62, 64, 74, 79, 92, 94, 95, 119, 120, 140}  # not of programs
 KNOCK_TIMEOUT = 5.0
 HOUSEKEEPING_EVERY = 3600.0
 COLLECTED_AFTER = 3600.0  # a job that has just ended may still be asked for its results
@@ -2180,6 +2181,9 @@ class Supervisor:
         leave_no_shm(self.since)
         failed = self.gpus and self.gang.failed  # else nobody asks how the GPUs are
         faults = gpu_faults(self.gpus, self.gpu_health, self.gang.kernel) if failed else []
+        if any(fault["xid"] in OWN_XIDS for fault in faults):
+            reason = f"under job {self.node.key['job']}, {faults[0]['m']}"
+            withhold({"fault": {"reason": reason}})
         end = {"state": self.state, "reason": self.reason, "survivors": survivors}
         self.journal.add("ended", **end, gpu_faults=faults)
         until = time.monotonic() + (0 if self.refusal else JOURNAL_TIMEOUT)

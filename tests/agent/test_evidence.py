@@ -149,6 +149,13 @@ def faults(job: Job, happen: str) -> list[dict[str, Any]]:
 
 def test_a_rank_that_fails_on_a_sound_gpu_leaves_no_evidence(gpu_job: Job) -> None:
     assert faults(gpu_job, "") == []
+    assert "fault" not in gpu_job.host.call("offer")
+
+
+def test_a_gpu_that_fails_is_noted_as_a_fault_of_the_host(gpu_job: Job, tmp_path: Path) -> None:
+    faults(gpu_job, f"pathlib.Path('{tmp_path}/errors').write_text('2')")
+    told = gpu_job.host.call("offer")["fault"]["reason"]
+    assert told == f"under job {gpu_job.key['job']}, {GPU}: uncorrected ECC errors: 2"
 
 
 def test_an_ecc_error_that_came_with_the_job_is_evidence(gpu_job: Job, tmp_path: Path) -> None:
