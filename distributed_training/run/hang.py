@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from distributed_training.run.verdict import NodeState
 
 _LOOK = 1.0  # seconds between two looks at the clock
-_FRESH = 15.0  # seconds for which an agent's last word holds; it sends one at least every 5 s
 _ANSWER = 45.0  # seconds for stacks, flight recorders and GPUs
+_GROUPS = 16  # of ranks at one place that are told of
 _LINES = 60  # of each group of ranks in the log; all is in stacks.log beside their logs
 _TAIL = 30  # frames that the verdict repeats
 
@@ -38,23 +38,22 @@ class Quiet:
         # A sign of life counts all output, also what goes to logs alone: it is compared, since no
         # clock of a host can be relied on.
         output = record.get("output")
-        known = self._output.get(node, output)
-        if "t" in record or output != known:
+        if "t" in record or output != self._output.get(node):
             self.since = now
         if "t" not in record:
             self._output[node] = output
 
     async def lasts(self, seconds: float, nodes: Callable[[], Collection[int]]) -> float:
-        """Return once it has lasted so long by the word of all these nodes, and since when."""
+        """Return once it has lasted so long, and since when."""
         while True:
-            left = self.since + seconds - time.monotonic()
-            if left < 0 and self._fresh(nodes()):
+            if self.seconds(nodes()) >= seconds:
                 return self.since
-            await asyncio.sleep(max(_LOOK, left))
+            await asyncio.sleep(max(_LOOK, self.since + seconds - time.monotonic()))
 
-    def _fresh(self, nodes: Collection[int]) -> bool:
-        now = time.monotonic()
-        return all(now - self._heard.get(node, 0.0) < _FRESH for node in nodes)
+    def seconds(self, nodes: Collection[int]) -> float:
+        """Return how long it is known to have lasted: up to the oldest sign of a node's life."""
+        until = min((self._heard.get(node, 0.0) for node in nodes), default=0.0)
+        return max(0.0, until - self.since)
 
 
 @dataclass(slots=True)
@@ -67,7 +66,7 @@ class Findings:
 
     def lines(self) -> Iterator[str]:
         """Yield them for the log: each stack once, with all ranks that have it."""
-        for group in together(self.stands):
+        for group in together(self.stands)[:_GROUPS]:
             first = group[0]
             yield f"{names(group)}: {first.place}"
             yield from (f"    {line}" for line in _shown(first, alone=len(group) == 1))
@@ -83,7 +82,7 @@ class Findings:
             "(hang_timeout), so the job was ended everywhere",
             *(f"{each.name} stands elsewhere than the others: it {each.place}" for each in odd[:4]),
             *([f"and so do {names(odd[4:])}"] if odd[4:] else []),
-            *(f"{names(group)}: {group[0].place}" for group in together(rest)),
+            *(f"{names(group)}: {group[0].place}" for group in together(rest)[:_GROUPS]),
             *([] if odd else ["no rank stands out"]),
             *self.missing,
             "see the stacks above; raise hang_timeout if the ranks may be silent for so long",

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from distributed_training.errors import AgentError, HostUnreachable, JobTakenOver, TrainingError
+from distributed_training.run.hang import Quiet, findings
 from distributed_training.run.job import JobRef, NodeRef
 from distributed_training.run.shown import Echo, Progress
 from distributed_training.run.stop import stop
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from contextlib import AbstractAsyncContextManager
 
+    from distributed_training.errors import JobStalled
     from distributed_training.run.agents import HostAgent, Stream
 
 SSH_PORT = 22
@@ -108,6 +110,8 @@ class Watcher:
         self._offsets = {node.node_rank: node.offset for node in ref.nodes}
         self._stopped: str | None = None  # why we ended the job
         self._ending: list[asyncio.Future[None]] = []
+        self._quiet = Quiet()
+        self._stalled: JobStalled | None = None
 
     @property
     def ref(self) -> JobRef:
@@ -121,15 +125,17 @@ class Watcher:
 
     async def watch(self) -> Outcome:
         """Return when the job has ended on every host, or a host is given up."""
-        timer = asyncio.ensure_future(self._end_at_deadline())
-        try:
-            async with asyncio.TaskGroup() as group:
-                for state in self._nodes.values():
-                    group.create_task(self._follow(state))
+        async with asyncio.TaskGroup() as group:
+            timers = (self._end_at_deadline(), self._end_if_stalled())
+            waiting = [group.create_task(timer) for timer in timers]
+            states = self._nodes.values()
+            await asyncio.wait([group.create_task(self._follow(state)) for state in states])
             await asyncio.gather(*self._ending)
-        finally:
-            timer.cancel()
+            for timer in waiting:
+                timer.cancel()
         error = verdict(self._ref, list(self._nodes.values()), self._stopped)
+        if error and self._stalled:
+            error = self._stalled
         return Outcome(self.ref, error, time.time())
 
     async def end(self, reason: str) -> None:
@@ -146,6 +152,22 @@ class Watcher:
         if self._deadline is not None:
             await asyncio.sleep(max(0.0, self._deadline - time.time()))
             await self.end(TIMED_OUT)
+
+    async def _end_if_stalled(self) -> None:
+        limit, states = self._ref.hang_timeout, self._nodes.values()
+        while limit is not None and not self._stopped:
+            since = await self._quiet.lasts(
+                limit, lambda: [each.ref.node_rank for each in states if each.running]
+            )
+            if self._ending:
+                return
+            self._log(f"The job has been silent for {limit:g} s; asking its ranks where they are")
+            found = await findings(self._ref, self._agents, list(states))
+            if self._quiet.since == since:
+                for line in found.lines():
+                    self._log(line)
+                self._stalled = found.error(limit)
+                await self.end("it stood still for hang_timeout")
 
     async def _follow(self, state: NodeState) -> None:
         """Read a node's journal to its end, over as many connections as it takes."""
@@ -207,6 +229,7 @@ class Watcher:
                     self._frozen = time.monotonic()
                     return
                 record = json.loads(line)
+                self._quiet.note(node, record)
                 if "t" not in record:  # a sign of life, not part of the journal
                     continue
                 position += len(line) + 1

@@ -1,0 +1,98 @@
+"""Jobs that stand still on real hosts: who is named, and who is left in peace."""
+
+from __future__ import annotations
+
+import pytest
+
+from distributed_training.errors import JobStalled
+from tests.fleet.processes import with_environment
+
+LAUNCHERS = pytest.mark.parametrize("launcher", ["process", "torchrun"])
+
+# Joining takes a while on a busy machine; a rank that says so is not silent.
+DEADLOCK = """
+import os, threading, time
+
+joined = threading.Event()
+
+def loading():
+    while not joined.wait(1):
+        print("loading", flush=True)
+
+threading.Thread(target=loading, daemon=True).start()
+
+import torch, torch.distributed as dist
+
+def late():
+    time.sleep(600)
+
+def step():
+    dist.all_reduce(torch.ones(1))
+
+dist.init_process_group("gloo")
+dist.barrier()
+joined.set()
+late() if dist.get_rank() == 2 else step()
+"""
+SLEEP_IN_LATE = 1 + DEADLOCK[: DEADLOCK.index("time.sleep")].count("\n")
+ALL_REDUCE = 1 + DEADLOCK[: DEADLOCK.index("dist.all_reduce")].count("\n")
+
+
+@LAUNCHERS
+def test_a_rank_that_never_joins_a_collective_is_named_with_its_line(jobs, torch_python, launcher):
+    job = jobs.run(DEADLOCK, python=str(torch_python), launcher=launcher, hang_timeout=8.0)
+    error = job.error
+    assert isinstance(error, JobStalled), job.text
+    assert (error.rank, error.host) == (2, "gpu2")
+    assert f"it is at train.py:{SLEEP_IN_LATE} in late" in error.message
+    assert f"ranks 0, 1, 3 on gpu1, gpu2: is at train.py:{ALL_REDUCE} in step" in error.message
+    assert error.log_tail[0] == f"train.py:{SLEEP_IN_LATE} in late"
+    assert "in all_reduce" in job.text
+    assert not with_environment(f"DT_JOB_ID={job.plan.spec.job_id}")
+
+
+def test_a_silent_rank_that_notes_metrics_is_left_alone(jobs):
+    script = """
+import os, time
+for step in range(12):
+    with open(os.environ["DT_METRICS_FILE"], "a") as file:
+        file.write('{"step": %d}\\n' % step)
+    time.sleep(1)
+"""
+    job = jobs.run(script, nproc_per_node=1, hang_timeout=6.0)
+    assert job.error is None, job.text
+    assert not job.lines
+
+
+def test_a_rank_that_left_while_others_wait_for_it_is_named(jobs):
+    script = """
+import os, time
+def wait_for_others():
+    time.sleep(600)
+if os.environ["RANK"] != "1":
+    wait_for_others()
+"""
+    job = jobs.run(script, hang_timeout=5.0)
+    assert (job.error.rank, job.error.host) == (1, "gpu1")
+    assert "rank 1 on gpu1 stands elsewhere than the others: it ended before" in job.error.message
+    assert "in wait_for_others" in job.error.message
+
+
+def test_a_host_that_cannot_be_asked_is_told_and_the_job_is_ended(jobs_on, make_fleet):
+    hosts = make_fleet(2)
+
+    def break_next_call(job):
+        hosts["gpu2"].write_file(".bashrc", "rm .bashrc; echo no memory >&2; exit 1\n")
+
+    script = "import time; print('here', flush=True); time.sleep(600)"
+    job = jobs_on(hosts, slots=1).run(script, when="here", then=break_next_call, hang_timeout=6.0)
+    assert isinstance(job.error, JobStalled), job.text
+    assert "no stacks of gpu2" in job.error.message
+    assert "no memory" in job.error.message
+
+
+def test_no_limit_is_set_unless_asked_for(jobs):
+    script = "import os, time; time.sleep(3); print('PYTHONPATH' in os.environ)"
+    job = jobs.run(script, nproc_per_node=1)
+    assert job.plan.spec.hang_timeout is None
+    assert job.of_rank(0) == ["False"]
