@@ -3445,7 +3445,7 @@ def keep_house(root: str, request: Json) -> None:
 
     def clean() -> None:
         os.nice(19)
-        fd = open_lock(path)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.utime(fd)
         limits = {name: request.get(name) for name in ("max_bytes",)}
