@@ -44,6 +44,7 @@ class Waiting:
     history: History
     since: float
     until: float
+    quarantine: float
 
     @classmethod
     def of(cls, spec: JobSpec, hosts: Sequence[Host], history: History, until: float) -> Self:
@@ -58,6 +59,7 @@ class Waiting:
             history,
             time.time() if spec.since is None else spec.since,
             until,
+            spec.quarantine,
         )
 
     @property
@@ -71,6 +73,7 @@ class Waiting:
             oversubscribe=self.oversubscribe,
             label=self.label,
             since=self.since,
+            quarantine=self.quarantine,
         )
 
     def given_up(self, news: str) -> SlotsBusy:
