@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from distributed_training.errors import HostUnreachable
 from distributed_training.plan import Offer
-from distributed_training.run.agents import HostAgent, answers_of_all
+from distributed_training.run.agents import ANSWER_TIMEOUT, HostAgent, answers_of_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +19,7 @@ async def offers(
     wish: Callable[[str], Mapping[str, Any]] = lambda host: {},
     checkpoint_dir: str | None = None,
     needed: int | None = None,
+    within: float = ANSWER_TIMEOUT,
 ) -> list[Offer]:
     """Return the offers of all hosts in their order.
 
@@ -26,13 +28,17 @@ async def offers(
         told as busy
     :param checkpoint_dir: folder in which each host looks for its newest complete checkpoint
     :param needed: how many hosts must answer, where some may be lost; None: all
+    :param within: seconds that a host has to answer
     :raises TrainingError: some hosts cannot be reached or asked; the message names every one
     """
 
     async def ask(agent: HostAgent) -> Offer:
-        return await offer(
-            agent, source=source, checkpoint_dir=checkpoint_dir, **wish(agent.host.name)
-        )
+        fields = {"source": source, "checkpoint_dir": checkpoint_dir, **wish(agent.host.name)}
+        try:
+            return await offer(agent, within=within, **fields)
+        except HostUnreachable:
+            await agent.transport.close()  # a connection may be broken and not know it yet
+            raise
 
     answers, errors = await answers_of_all(agents, ask)
     if errors and (needed is None or len(answers) < needed):

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from distributed_training.plan import Node, Offer
     from distributed_training.run.agents import HostAgent
 
+# Seconds for an answer: tickets on other hosts have to be renewed within a minute.
+PATIENCE = 30.0
 PAUSE = (5.0, 10.0)  # seconds between two questions: jobs that wait together do not ask together
 
 
@@ -141,7 +143,7 @@ class Queue:
     async def _ask(self) -> list[Offer]:
         # The first attempt needs every host; one after a loss does with those that are left.
         needed = self._waiting.nnodes if self._waiting.history.attempt else None
-        return await offers(self._agents, wish=self._wish, needed=needed)
+        return await offers(self._agents, wish=self._wish, needed=needed, within=PATIENCE)
 
     def _wish(self, host: str) -> dict[str, Any]:
         slots = None if self._wanted is None else self._wanted.get(host, ())

@@ -14,7 +14,7 @@ import pytest
 from airflow.sdk.exceptions import TaskDeferred
 from structlog.testing import capture_logs
 
-from distributed_training.errors import JobCancelled, JobTimeout, SlotsBusy
+from distributed_training.errors import JobCancelled, JobTimeout, PreflightFailed, SlotsBusy
 from distributed_training.plan import JobSpec, Program
 from distributed_training.run import queue
 from distributed_training.run.job import JobRef
@@ -40,6 +40,7 @@ TICKETS = "/tmp/.distributed_training/tickets"
 def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ask often, and without Airflow's supervisor that could miss an early event."""
     monkeypatch.setattr(queue, "PAUSE", (0.2, 0.5))
+    monkeypatch.setattr(queue, "PATIENCE", 10.0)
     monkeypatch.setattr(base, "HOLD", 0.0)
 
 
@@ -243,6 +244,27 @@ def test_a_task_that_is_ended_while_it_waits_in_the_triggerer_leaves_the_queue(
         await trigger.on_kill()
 
     asyncio.run(story())
+
+
+def test_a_task_that_fails_for_another_reason_leaves_the_queue(jobs: Jobs) -> None:
+    with pytest.raises(PreflightFailed):
+        Task(queue_timeout=600, setup="exit 4").run()
+
+
+def test_a_task_goes_on_waiting_while_a_host_is_out_of_reach(
+    jobs_on: Callable[..., Jobs], make_fleet: Callable[[int], Fleet]
+) -> None:
+    hosts = make_fleet(2)
+    held = Held(jobs_on(hosts, conn_timeout=2), ["gpu1"])
+    with capture_logs() as logged:
+        task = Task(queue_timeout=600).start()
+        wait_until_queued(task)
+        hosts["gpu2"].cut_cable()
+        lost = "Waiting for slots: cannot reach gpu2"
+        until(lambda: any(lost in entry["event"] for entry in logged), "not noticed", timeout=60)
+        hosts["gpu2"].plug_cable()
+        held.let_go()
+        assert task.wait()["state"] == "success"
 
 
 def test_a_trigger_that_fails_while_it_waits_is_replaced(hold: Hold) -> None:
