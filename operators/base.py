@@ -76,6 +76,8 @@ class TrainingOperator(BaseOperator):
     :param stop_signal: signal that asks ranks to save and end
     :param grace_period: seconds from that signal to SIGKILL
     :param host_timeout: seconds of silence after which a connection is made anew
+    :param hang_timeout: seconds without a line or a metric from any rank after which the log
+        tells where every rank stands, and the job is ended; None: it may be silent for ever
     :param orphan_timeout: seconds that nobody watches the job until its agents end it;
         None: they never do
     :param max_restarts: how often all ranks are started again after a host was lost, on a spare
@@ -95,8 +97,8 @@ class TrainingOperator(BaseOperator):
         "fleet_conn_id", "script", "module", "command", "arguments", "source_dir", "nnodes",
         "nproc_per_node", "hosts", "hostfile", "oversubscribe", "env", "host_env", "python",
         "setup", "master_port", "queue_timeout", "start_timeout", "stop_signal", "grace_period",
-        "host_timeout", "orphan_timeout", "max_restarts", "max_error_restarts", "keep_days",
-        "outputs", "output_dir", "log_dir",
+        "host_timeout", "hang_timeout", "orphan_timeout", "max_restarts", "max_error_restarts",
+        "keep_days", "outputs", "output_dir", "log_dir",
     )  # fmt: skip
     template_fields_renderers: ClassVar[dict[str, str]] = {"env": "json", "setup": "bash"}
     ui_color = "#e8f0fe"
@@ -125,6 +127,7 @@ class TrainingOperator(BaseOperator):
         stop_signal: str = "SIGTERM",
         grace_period: float | str = 30,
         host_timeout: float | str = 60,
+        hang_timeout: float | str | None = None,
         orphan_timeout: float | str | None = 900,
         max_restarts: int | str = 0,
         max_error_restarts: int | str = 0,
@@ -158,6 +161,7 @@ class TrainingOperator(BaseOperator):
         self.stop_signal = stop_signal
         self.grace_period = grace_period
         self.host_timeout = host_timeout
+        self.hang_timeout = hang_timeout
         self.orphan_timeout = orphan_timeout
         self.max_restarts = max_restarts
         self.max_error_restarts = max_error_restarts
@@ -250,6 +254,7 @@ class TrainingOperator(BaseOperator):
             grace_period=seconds("grace_period", self.grace_period),
             start_timeout=seconds("start_timeout", self.start_timeout),
             host_timeout=seconds("host_timeout", self.host_timeout),
+            hang_timeout=optional_seconds("hang_timeout", self.hang_timeout),
             orphan_timeout=optional_seconds("orphan_timeout", self.orphan_timeout),
             quarantine=self.hook.quarantine,
             keep_days=seconds("keep_days", self.keep_days, "days"),

@@ -2504,7 +2504,8 @@ class Witness:
 
     def __init__(self, process: Process, site: str) -> None:
         self.process = process
-        self.command = command_of(process.pid)
+        # Not its arguments: they may hold secrets, and this goes into logs.
+        self.command = read_text(f"/proc/{process.pid}/comm").strip()
         self.state, caught = condition(process.pid)
         self.fd = self._file(os.path.join(site, "stacks-")) if caught else None
         self.file = os.fstat(self.fd).st_ino if self.fd is not None else None
@@ -2539,7 +2540,7 @@ class Witness:
 
     def told(self) -> Json:
         """Return what is known of the process."""
-        known = {"pid": self.process.pid, "command": self.command[:200], "state": self.state}
+        known = {"pid": self.process.pid, "command": self.command, "state": self.state}
         return {**known, "by": self.by, "text": self.text[:STACKS_SHOWN]}
 
 
@@ -2581,9 +2582,10 @@ def spy(witness: Witness) -> None:
     program = shutil.which("py-spy", path=os.environ.get("PATH", "") + ":/usr/local/bin")
     if program and not witness.text:
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-            command = [program, "dump", "--pid", str(witness.process.pid)]
+            command = [program, "dump", "--full-filenames", "--pid", str(witness.process.pid)]
             done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=5)
-            witness.text = done.stdout.decode("utf-8", "replace") if done.returncode == 0 else ""
+            threads = done.stdout.decode("utf-8", "replace").partition("\nThread ")
+            witness.text = "".join(threads[1:]).lstrip()  # what stands before are the arguments
             witness.by = "py-spy" if witness.text else None
 
 

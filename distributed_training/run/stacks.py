@@ -90,7 +90,7 @@ def stand(rank: int, host: str, told: Mapping[str, Any] | None) -> Stand:
     read = [(process, frames(process["text"])) for process in processes]
     # A launcher or a parent that waits for its child is not what hangs.
     found = [pair for pair in read if pair[1] and not _PARENT.match(pair[1][0].file)]
-    states = ", ".join(f"{each['command'][:60]}: {each['state']}" for each in processes)
+    states = ", ".join(f"{each['command']}: {each['state']}" for each in processes)
     if any(each["state"].startswith("T") for each in processes):
         return Stand(rank, host, instead=f"is held by a signal or a debugger ({states})")
     for process, stack in found or read:

@@ -8,6 +8,8 @@ import pickle
 import signal
 import subprocess
 import sys
+import sysconfig
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,8 +18,6 @@ from distributed_training.agent import site
 from tests.agent.host import Host, Job, texts, until
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.agent.conftest import NewJob
 
 Json = dict[str, Any]
@@ -103,6 +103,21 @@ def test_a_process_that_our_signal_would_kill_is_not_asked(job: Job, program: li
     assert not any(stacks(job, wait=1))
     assert not job.events("exit")
     assert "state" in job.call("dump", wait=1)["ranks"]["0"]["processes"][0]
+
+
+def test_py_spy_looks_into_a_rank_that_cannot_be_asked(tmp_path: Path, new_job: NewJob) -> None:
+    """Where the kernel lets it: a user may not look into processes that are not its children."""
+    path = f"{sysconfig.get_path('scripts')}:{os.environ['PATH']}"
+    job = new_job(Host(root=tmp_path / "r", locks=tmp_path / "l", env={"PATH": path}))
+    job.prepare(site=site())
+    rank = job.rank(0, "") | {"argv": [sys.executable, "-Iu", "-c", LATE, "--token=secret"]}
+    job.start(processes=[rank], ranks=[0])
+    wait_until_here(job, 1)
+    text = stacks(job, wait=1)[0]
+    scope = Path("/proc/sys/kernel/yama/ptrace_scope")
+    allowed = os.geteuid() == 0 or not scope.exists() or scope.read_text().strip() == "0"
+    assert ("late (<string>:6)" in text) == allowed
+    assert "secret" not in (job.path / "logs/stacks.log").read_text()
 
 
 def test_a_stopped_rank_delays_nobody_and_is_told_as_stopped(job: Job) -> None:
