@@ -91,7 +91,8 @@ SHM_NAMES = (
     "torch_*", "nccl-*", "psm_*", "sem.mp-*", "cuda.shm.*", "vader_segment.*", "sm_segment.*",
     "__KMP_REGISTERED_LIB_*",
 )  # fmt: skip
-OWN_XIDS = {None, 48, 61, 62, 64, 74, 79, 92, 94, 95, 119, 120, 140}  # not of programs
+# Of https://docs.nvidia.com/deploy/xid-errors: others (13, 31, 43, …) are mostly of programs.
+HARDWARE_XIDS = {48, 61, 62, 64, 74, 79, 92, 94, 95, 119, 120, 140}
 KNOCK_TIMEOUT = 5.0
 HOUSEKEEPING_EVERY = 3600.0
 COLLECTED_AFTER = 3600.0  # a job that has just ended may still be asked for its results
@@ -285,10 +286,14 @@ def output_of(command: Sequence[str], env: Optional[Dict[str, str]] = None) -> O
     """Return what a program prints, None where it is absent, fails or hangs."""
     import subprocess
 
-    nobody = subprocess.DEVNULL
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
-        done = subprocess.run(command, env=env, stdin=nobody, capture_output=True, timeout=20)
-        return None if done.returncode else done.stdout.decode("utf-8", "replace")
+    nobody, pipe = subprocess.DEVNULL, subprocess.PIPE
+    with contextlib.suppress(OSError):
+        process = subprocess.Popen(command, env=env, stdin=nobody, stdout=pipe, stderr=nobody)
+        try:
+            told = process.communicate(timeout=20)[0].decode("utf-8", "replace")
+            return None if process.returncode else told
+        except subprocess.TimeoutExpired:
+            process.kill()  # without waiting: in a broken driver it may hang for ever
     return None
 
 
@@ -358,7 +363,7 @@ def withhold(marks: Json) -> None:
         os.mkdir(os.path.dirname(WITHHELD), 0o1777)
     fd = open_lock(WITHHELD)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # whoever writes takes no time
         stamped = {name: {"since": time.time(), **mark} for name, mark in marks.items() if mark}
         kept = {name: mark for name, mark in withheld().items() if name not in marks}
         line = encode({**kept, **stamped}).encode("utf-8", "replace") + b"\n"
@@ -366,6 +371,12 @@ def withhold(marks: Json) -> None:
         os.ftruncate(fd, len(line))
     finally:
         os.close(fd)
+
+
+def note_fault(reason: str) -> None:
+    """Note a fault of the host's own, if that can be done: it is not worth a job's end."""
+    with contextlib.suppress(OSError):
+        withhold({"fault": {"reason": reason}})
 
 
 def note_restart(root: str) -> None:
@@ -467,8 +478,14 @@ class Lock:
         """Keep cleaners of /tmp from taking the file for forgotten."""
         os.utime(self.fd)
 
-    def release(self) -> None:
-        """Let go of it; processes that inherited it hold it on."""
+    def release(self, remove: bool = False) -> None:
+        """Let go of it; processes that inherited it hold it on.
+
+        :param remove: nobody has inherited it: its file may go, too
+        """
+        if remove:
+            with contextlib.suppress(OSError):
+                os.unlink(os.readlink(f"/proc/self/fd/{self.fd}"))
         os.close(self.fd)
 
     @staticmethod
@@ -1240,7 +1257,8 @@ def torch_error(path: str) -> List[str]:
     message = read_json(path).get("message") or {}
     if not isinstance(message, dict):
         return str(message).splitlines()
-    stack = (message.get("extraInfo") or {}).get("py_callstack")
+    extra = message.get("extraInfo")
+    stack = extra.get("py_callstack") if isinstance(extra, dict) else None
     return str(stack or message.get("message") or "").splitlines()
 
 
@@ -1299,7 +1317,7 @@ class OomKills:
         :param pid: None: a child of the process may have been killed in its place
         """
         told = [line for line in self.log.read() if KILLED.search(line)]
-        if told and pid and os.readlink("/proc/self/ns/pid") == OWN_PIDS:
+        if told and pid and link_of("/proc/self/ns/pid") == OWN_PIDS:
             # The log names them all: a kill of another job in this cgroup is not ours.
             told = [line for line in told if pid in map(int, KILLED.findall(line))]
             return [*told, memory_limit(self.folder)] if told else []
@@ -1307,6 +1325,13 @@ class OomKills:
             return []
         self._before += 1  # each kill explains one end
         return [memory_limit(self.folder)]
+
+
+def link_of(path: str) -> str:
+    """Return what a link says, empty if it cannot be read."""
+    with contextlib.suppress(OSError):
+        return os.readlink(path)
+    return ""
 
 
 def memory_cgroup() -> str:
@@ -1358,6 +1383,8 @@ def gpu_health() -> Dict[str, Dict[str, str]]:
         for uuid, *cells in nvidia_smi(query):
             told = dict(zip(names, cells))  # noqa: B905 - Python 3.8 has no strict
             health.setdefault(uuid, {}).update(told)
+        if not health:  # absent, or it hangs: once is enough
+            break
     return health
 
 
@@ -1370,7 +1397,7 @@ def gpu_faults(gpus: Sequence[str], before: Json, log: KernelLog) -> List[Json]:
         match = XID.search(line)
         if match and bus_place(match.group(1)) in places:
             gpu = places[bus_place(match.group(1))]
-            found.append({"gpu": gpu, "xid": int(match.group(2)), "m": line})
+            found.append({"gpu": gpu, "m": line, "hardware": int(match.group(2)) in HARDWARE_XIDS})
     for gpu in filter(before.get, gpus):
         new = [
             f"{name}: {value}"
@@ -1378,13 +1405,13 @@ def gpu_faults(gpus: Sequence[str], before: Json, log: KernelLog) -> List[Json]:
             if before[gpu].get(name, value) != value
         ]
         gone = [] if gpu in now else ["nvidia-smi does not list it any more"]
-        found += [{"gpu": gpu, "xid": None, "m": f"{gpu}: {each}"} for each in new + gone]
+        found += [{"gpu": gpu, "m": f"{gpu}: {each}", "hardware": True} for each in new + gone]
     return found
 
 
 def bus_place(text: str) -> Tuple[int, ...]:
     """Return domain, bus and device of a PCI address, however many digits are written."""
-    return tuple(int(part, 16) for part in text.partition(".")[0].split(":") if part)[:3]
+    return tuple(int(part, 16) for part in re.findall("[0-9A-Fa-f]+", text))[:3]
 
 
 # --- Node ------------------------------------------------------------------------------------
@@ -1873,13 +1900,15 @@ class Gang:
 
 def exit_story(node: Node, record: Json) -> Json:
     """Return what a process left to say about its end."""
+    told = record.pop("traceback", None)
+    if record["code"] == 0:
+        return {"tail": [], "traceback": [], "nccl": []}
     lines = log_end(node.at("logs", f"{record['name']}.log"), node.hide)
-    trace = record.pop("traceback", None) or torch_error(
-        node.at("ranks", f"{record['rank']}.error")
-    )
+    error = told or torch_error(node.at("ranks", f"{record['rank']}.error"))
+    trace = [node.hide(clean(line))[:TAIL_WIDTH] for line in shortened(error)]
     return {
         "tail": lines[-TAIL_LINES:],
-        "traceback": shortened([node.hide(line) for line in trace]) or traceback_of(lines),
+        "traceback": trace or traceback_of(lines),
         "nccl": [line for line in lines if "NCCL WARN" in line][-WARNING_LINES:],
     }
 
@@ -2181,9 +2210,8 @@ class Supervisor:
         leave_no_shm(self.since)
         failed = self.gpus and self.gang.failed  # else nobody asks how the GPUs are
         faults = gpu_faults(self.gpus, self.gpu_health, self.gang.kernel) if failed else []
-        if any(fault["xid"] in OWN_XIDS for fault in faults):
-            reason = f"under job {self.node.key['job']}, {faults[0]['m']}"
-            withhold({"fault": {"reason": reason}})
+        if any(fault["hardware"] for fault in faults):
+            note_fault(f"under job {self.node.key['job']}, {faults[0]['m']}")
         end = {"state": self.state, "reason": self.reason, "survivors": survivors}
         self.journal.add("ended", **end, gpu_faults=faults)
         until = time.monotonic() + (0 if self.refusal else JOURNAL_TIMEOUT)
@@ -2191,13 +2219,22 @@ class Supervisor:
             time.sleep(0.5)
         self.desk.poke()
         if self.refusal:
+            self.hear_caller()
             self.node.remove()
         self.release_port()
         for lock in self.locks:
-            lock.release()
+            lock.release(remove=not survivors)
         last = self.refusal or Refusal("ended", f"the job has ended: {self.reason}")
         for client, reply in [*self.farewells, *((each, last.reply) for each in self.waiting)]:
             client.reply(reply)
+
+    def hear_caller(self) -> None:
+        """Wait for who asked for the node, which may be slower than its refusal."""
+        until = time.monotonic() + PREPARED_WAIT
+        while not self.waiting and time.monotonic() < until:
+            self.wait()
+            for client, message in self.desk.messages():
+                self.answer(client, message)
 
     # Requests
 
@@ -2371,8 +2408,7 @@ def tend(node: Node) -> None:
         return
     why = "the host was restarted" if node.restarted() else "both its agents were killed"
     if node.restarted():
-        reason = f"it was restarted while job {node.key['job']} ran on it"
-        withhold({"fault": {"reason": reason}})
+        note_fault(f"it was restarted while job {node.key['job']} ran on it")
     detach(lambda: take_over(node, why), node.at("agent.log"))
 
 

@@ -29,10 +29,6 @@ _LOST_THE_OTHERS = (None, "SIGABRT", "SIGTERM", "SIGPIPE")
 
 PORT_TAKEN = re.compile(r"EADDRINUSE|[Aa]ddress already in use", re.ASCII)
 
-# Of https://docs.nvidia.com/deploy/xid-errors: those that point to the GPU or its driver; all
-# others (13, 31, 43, 45, …) are mostly what a program did.
-HARDWARE_XIDS = frozenset({48, 61, 62, 64, 74, 79, 92, 94, 95, 119, 120, 140})
-
 _LAST_LINES = 20
 _NOT_A_WORD = re.compile(
     r"\s*$|terminate called|\s*what\(\):|Fatal Python error|Aborted|(Current t|T)hread 0x|"
@@ -84,8 +80,3 @@ def ended_in_finalizer(exit_: Mapping[str, Any]) -> bool:
     return exit_["signal"] == "SIGABRT" and (
         "terminate called without an active exception" in said or "<no Python frame>" in said
     )
-
-
-def points_to_hardware(fault: Mapping[str, Any]) -> bool:
-    """Return whether a finding about a GPU is the GPU's fault rather than the program's."""
-    return fault["xid"] is None or fault["xid"] in HARDWARE_XIDS

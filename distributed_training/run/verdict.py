@@ -20,7 +20,6 @@ from distributed_training.run.symptoms import (
     PORT_TAKEN,
     has_reason,
     last_words,
-    points_to_hardware,
     was_pulled_down,
 )
 
@@ -156,7 +155,7 @@ def _rank_failed(
 def _kind(record: Mapping[str, Any], faults: Sequence[Mapping[str, Any]]) -> type[RankFailed]:
     if record.get("oom"):
         return OutOfMemory
-    if any(map(points_to_hardware, faults)):
+    if any(fault["hardware"] for fault in faults):
         return GpuFault
     return PortTaken if PORT_TAKEN.search(last_words(record)) else RankFailed
 

@@ -160,7 +160,8 @@ def test_a_gpu_that_fails_is_noted_as_a_fault_of_the_host(gpu_job: Job, tmp_path
 
 def test_an_ecc_error_that_came_with_the_job_is_evidence(gpu_job: Job, tmp_path: Path) -> None:
     (found,) = faults(gpu_job, f"pathlib.Path('{tmp_path}/errors').write_text('2')")
-    assert found == {"gpu": GPU, "xid": None, "m": f"{GPU}: uncorrected ECC errors: 2"}
+    told = f"{GPU}: uncorrected ECC errors: 2"
+    assert found == {"gpu": GPU, "m": told, "hardware": True}
 
 
 def test_a_gpu_that_fell_off_the_bus_is_evidence(gpu_job: Job, tmp_path: Path) -> None:
@@ -168,10 +169,14 @@ def test_a_gpu_that_fell_off_the_bus_is_evidence(gpu_job: Job, tmp_path: Path) -
     assert "does not list it any more" in found["m"]
 
 
-def test_an_xid_of_its_gpu_is_evidence_and_one_of_another_is_not(gpu_job: Job, bus: str) -> None:
+@pytest.mark.parametrize(("xid", "hardware"), [(79, True), (13, False)])
+def test_an_xid_of_its_gpu_is_evidence_and_one_of_another_is_not(
+    gpu_job: Job, bus: str, xid: int, hardware: bool
+) -> None:
+    """A program's own fault is told too, but is not the GPU's."""
     log = Path("/dev/kmsg")
     log.write_text(f"<3>NVRM: Xid (PCI:0001:{bus}): 48, pid=1, another machine's\n")
-    log.write_text(f"<3>NVRM: Xid (PCI:0000:{bus}): 79, GPU has fallen off the bus.\n")
+    log.write_text(f"<3>NVRM: Xid (PCI:0000:{bus}): {xid}, pid=2, what the driver says\n")
     (found,) = faults(gpu_job, "")
-    assert (found["gpu"], found["xid"]) == (GPU, 79)
-    assert "fallen off the bus" in found["m"]
+    assert (found["gpu"], found["hardware"]) == (GPU, hardware)
+    assert "what the driver says" in found["m"]

@@ -119,9 +119,9 @@ def test_an_abort_after_the_work_was_done_is_told_as_what_it_is():
     assert "os._exit(0)" not in cause(exited(0, signal="SIGSEGV", tail=["epoch 1"])).message
 
 
-@pytest.mark.parametrize(("xid", "kind"), [(79, GpuFault), (None, GpuFault), (13, RankFailed)])
-def test_a_gpu_that_failed_is_told_from_a_program_that_did(xid, kind):
-    faults = [{"gpu": "GPU-a", "xid": xid, "m": "NVRM: Xid"}]
+@pytest.mark.parametrize(("hardware", "kind"), [(True, GpuFault), (False, RankFailed)])
+def test_a_gpu_that_failed_is_told_from_a_program_that_did(hardware, kind):
+    faults = [{"gpu": "GPU-a", "m": "NVRM: Xid", "hardware": hardware}]
     error = cause(exited(3, 1), faults=[[], faults])
     assert type(error) is kind
     assert "GPUs of gpu2 report:\n  NVRM: Xid" in error.message
