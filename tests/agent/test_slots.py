@@ -53,6 +53,11 @@ def test_a_slot_is_free_once_its_job_has_ended(job: Job, new_job: NewJob) -> Non
     assert new_job().prepare(slots=SLOTS)["ok"]
 
 
+def test_an_ended_job_leaves_no_lock_file(job: Job) -> None:
+    job.run("pass", slots=SLOTS, port=job.host.call("offer")["ports"][0])
+    until(lambda: not list(job.host.locks.glob("*.lock")))
+
+
 def test_a_slot_stays_taken_while_a_rank_outlives_its_agents(job: Job, new_job: NewJob) -> None:
     job.prepare(slots=SLOTS)
     rank = job.start("import time; time.sleep(600)")["pids"]["rank-0"]
