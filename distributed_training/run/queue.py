@@ -196,4 +196,4 @@ async def withdraw(spec: JobSpec, agents: Sequence[HostAgent]) -> None:
     """Take the job's tickets back; where that fails they are void after a minute."""
     if spec.since is not None:
         with suppress(TrainingError):
-            await offers(agents, wish=lambda host: spec.wish(host, ()))
+            await offers(agents, wish=lambda host: spec.wish(host, ()), within=PATIENCE)
