@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from distributed_training.errors import JobCancelled
 from tests.fleet.processes import with_environment
 
 if TYPE_CHECKING:
@@ -53,7 +54,8 @@ def test_stop_ends_a_job_and_confirms_it(jobs, shell):
     lines = sorted(line.partition(" on ")[2] for line in done.out.splitlines())
     assert lines == ["gpu1: ended, 0 processes left", "gpu2: ended, 0 processes left"]
     assert not with_environment(f"DT_JOB_ID={job.plan.spec.job_id}")
-    assert "by " in str(job.error)
+    assert isinstance(job.error, JobCancelled)
+    assert "by " in job.error.message
     assert shell("stop", job.plan.spec.job_id).out == "nothing of it runs any more\n"
 
 

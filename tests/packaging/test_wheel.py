@@ -109,6 +109,12 @@ def test_a_dag_finds_the_operator(installed: Installed) -> None:
     )
 
 
+def test_the_command_line_is_there(installed: Installed) -> None:
+    said = installed.run("python", "-m", "distributed_training", "--help")
+    assert "doctor" in said
+    assert "exit status:" in said
+
+
 def test_what_is_installed_agrees_with_itself(installed: Installed) -> None:
     assert "No broken requirements found" in installed.run("python", "-m", "pip", "check")
 
