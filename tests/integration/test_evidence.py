@@ -8,6 +8,7 @@ from distributed_training.errors import GpuFault, OutOfMemory, RankFailed
 from tests.cgroup import VERSION_1, memory_limit
 
 LAUNCHERS = pytest.mark.parametrize("launcher", ["process", "torchrun"])
+EVENTS = "low 0\nhigh 0\nmax 7\noom 1\noom_kill {}\noom_group_kill 0\n"
 JOINED = """
 import os, signal, sys, time
 import torch, torch.distributed as dist
@@ -36,6 +37,29 @@ def test_memory_that_runs_out_in_the_cgroup_of_the_host_is_the_verdict(jobs_on, 
     assert (job.error.host, job.error.rank, job.error.signal) == ("gpu1", 0, "SIGKILL")
     assert "the memory limit is 256 MiB" in job.error.message
     assert "  epoch 1" in job.error.message
+
+
+def test_memory_that_runs_out_is_found_where_cgroups_are_of_version_2(jobs_on, make_fleet):
+    """This kernel may count memory in version 1: the files of version 2 are written by hand."""
+    hosts = make_fleet(1)
+    gpu1 = hosts["gpu1"]
+    for name, value in {"events": EVENTS.format(0), "max": "268435456", "peak": "1048576"}.items():
+        gpu1.write_file(f"/sys/fs/cgroup/memory.{name}", value, user="root")
+
+    def run_out(job):
+        gpu1.write_file("/sys/fs/cgroup/memory.events", EVENTS.format(1), user="root")
+        gpu1.write_file("go", "")
+
+    script = """
+import os, pathlib, time
+print("waiting", flush=True)
+while not (pathlib.Path.home() / "go").exists(): time.sleep(0.05)
+os.kill(os.getpid(), 9)
+"""
+    job = jobs_on(hosts, slots=1).run(script, when="waiting", then=run_out)
+    assert isinstance(job.error, OutOfMemory)
+    told = "the memory limit is 256 MiB (cgroup /sys/fs/cgroup), of which up to 1 MiB were used"
+    assert told in job.error.message
 
 
 SMI = """#!/bin/sh
