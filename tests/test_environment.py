@@ -55,6 +55,12 @@ def test_the_interface_between_hosts_is_given_to_gloo_and_nccl():
     assert defaults["NCCL_SOCKET_IFNAME"] == "=eth0"
 
 
+def test_nccl_records_its_collectives_where_a_hang_is_looked_for():
+    defaults = process({"hang_timeout": 600.0}, gpus=1).defaults
+    assert defaults["TORCH_NCCL_DEBUG_INFO_PIPE_FILE"].endswith("/jobs/dag-task-1/0/0/site/nccl-")
+    assert not [name for name in process(gpus=1).defaults if name.startswith("TORCH_NCCL")]
+
+
 @pytest.mark.parametrize("name", ["RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"])
 def test_a_user_cannot_set_what_the_launcher_sets(name):
     with pytest.raises(PlanError, match=rf"env sets {name}"):

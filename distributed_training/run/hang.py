@@ -80,7 +80,7 @@ class Findings:
         told = [
             f"no rank has printed a line or noted a metric for {hang_timeout:g} s "
             "(hang_timeout), so the job was ended everywhere",
-            *(f"{each.name} stands elsewhere than the others: it {each.place}" for each in odd[:4]),
+            *(f"{each.name} stands elsewhere than the others: {each.place}" for each in odd[:4]),
             *([f"and so do {names(odd[4:])}"] if odd[4:] else []),
             *(f"{names(group)}: {group[0].place}" for group in together(rest)[:_GROUPS]),
             *([] if odd else ["no rank stands out"]),

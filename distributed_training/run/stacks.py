@@ -72,7 +72,7 @@ class Stand:
         if self.own is None:
             return self.instead
         inner = self.frames[0]
-        return f"is at {self.own}" + (f" (innermost: {inner})" if inner != self.own else "")
+        return f"at {self.own}" + (f" (innermost: {inner})" if inner != self.own else "")
 
     @property
     def name(self) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 import signal
 import subprocess
 import sys
@@ -212,25 +211,30 @@ def test_the_interpreter_of_a_virtual_environment_has_the_hooks(job: Job, tmp_pa
     assert 'late.py", line 6 in late' in stacks(job)[0]
 
 
-def test_flight_recorders_are_asked_and_read(job: Job) -> None:
-    """As torch has it: a byte in a pipe makes the rank write a pickle of plain values."""
-    entries = [
-        {"collective_seq_id": n, "profiling_name": "nccl:all_reduce", "state": "completed"}
-        for n in range(9)
-    ]
-    program = f"""
-import os
+def test_flight_recorders_are_asked_and_read(job: Job, torch_python: Path) -> None:
+    """The real recorder; what NCCL's own thread does with a pipe is done by the rank here."""
+    program = """
+import os, torch, torch.distributed as dist
+from torch._C._distributed_c10d import _dump_fr_trace
+store = "file://" + os.path.abspath("store")
+dist.init_process_group("gloo", init_method=store, rank=0, world_size=1)
+for n in range(9):
+    dist.all_reduce(torch.ones(3))
 folder = os.environ["DT_NODE_DIR"]
 os.mkfifo(folder + "/site/nccl-0.pipe")
 pipe = os.open(folder + "/site/nccl-0.pipe", os.O_RDWR)
 print("here")
 os.read(pipe, 1)
-open(folder + "/logs/nccl-rank-0", "wb").write({pickle.dumps({"entries": entries})!r})
-{LATE}
+open(folder + "/logs/nccl-rank-0", "wb").write(_dump_fr_trace())
+os.read(pipe, 1)
 """
-    begin(job, program)
+    job.prepare(site=site())
+    rank = job.rank(0, program, TORCH_FR_BUFFER_SIZE="100")
+    rank["argv"][0] = str(torch_python)
+    job.start(processes=[rank], ranks=[0])
+    wait_until_here(job, 1)
     told = job.call("dump")["nccl"]["0"]
-    assert told[-1].split() == ["8", "nccl:all_reduce", "completed"]
+    assert told[-1].startswith("9 gloo:all_reduce [[3]] ")
     assert len(told) == 5
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -129,7 +130,7 @@ def test_a_host_that_gives_no_answer_is_told_with_its_reason() -> None:
     learnt = found(answer(HERE, HERE), AgentError("gpu2: fork failed"))
     error = learnt.error(60)
     assert "no stacks of gpu2: gpu2: fork failed" in error.message
-    assert "ranks 0, 1 on gpu1: is at train.py:3 in f" in error.message
+    assert "ranks 0, 1 on gpu1: at train.py:3 in f" in error.message
 
 
 def test_ranks_of_a_host_whose_part_has_ended_are_told_as_ended() -> None:
@@ -141,7 +142,7 @@ def test_ranks_of_a_host_whose_part_has_ended_are_told_as_ended() -> None:
 def test_gpus_collectives_and_failed_hooks_are_in_the_log() -> None:
     evidence = {"gpus": ["GPU 0: 0 % busy"], "nccl": {"1": ["8 all_reduce"]}, "errors": "E: x\n"}
     lines = list(found(answer(HERE, HERE, **evidence), answer()).lines())
-    assert lines[:2] == ["ranks 0, 1 on gpu1: is at train.py:3 in f", "    train.py:3 in f"]
+    assert lines[:2] == ["ranks 0, 1 on gpu1: at train.py:3 in f", "    train.py:3 in f"]
     assert "gpu1: GPU 0: 0 % busy" in lines
     assert "rank 1 on gpu1: last collectives: 8 all_reduce" in lines
     assert lines[-1] == "gpu1: ranks could not be prepared for this: E: x"
@@ -153,9 +154,7 @@ def test_the_verdict_names_the_odd_rank_first_and_carries_its_stack() -> None:
     assert (error.rank, error.host, error.log_tail) == (3, "gpu2", ("train.py:12 in late",))
     first, second, *_ = error.message.splitlines()
     assert first.startswith("no rank has printed a line or noted a metric for 600 s (hang_timeout)")
-    assert second == (
-        "rank 3 on gpu2 stands elsewhere than the others: it is at train.py:12 in late"
-    )
+    assert second == ("rank 3 on gpu2 stands elsewhere than the others: at train.py:12 in late")
     assert "(innermost: torch/distributed/distributed_c10d.py:2806 in all_reduce)" in error.message
 
 
@@ -163,6 +162,11 @@ def test_a_verdict_on_many_ranks_stays_short() -> None:
     stands = [Stand(rank, "gpu1", (Frame("train.py", rank, "f"),)) for rank in range(1000)]
     most = [Stand(rank, "gpu2", (STEP,)) for rank in range(1001)]
     assert len(Findings([*stands, *most]).error(60).message) < 20_000
+
+
+def test_the_limit_goes_to_whoever_watches_next() -> None:
+    ref = dataclasses.replace(REF, hang_timeout=600.0)
+    assert JobRef.from_dict(ref.to_dict()) == ref
 
 
 def test_a_thousand_places_do_not_flood_log_and_verdict() -> None:

@@ -87,7 +87,7 @@ def test_anything_else_is(path: str) -> None:
 def test_a_rank_that_waits_is_told_by_its_own_line_and_the_innermost() -> None:
     told = {"state": "running", "processes": [process(WAITING)]}
     assert stand(3, "gpu2", told).place == (
-        "is at train.py:30 in step "
+        "at train.py:30 in step "
         "(innermost: torch/distributed/distributed_c10d.py:2806 in all_reduce)"
     )
 
