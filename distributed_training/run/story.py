@@ -59,6 +59,8 @@ def _signal_name(number: int) -> str | None:
 
 def _why(exit_: Mapping[str, Any]) -> str:
     """Return what is known beyond the status."""
+    if exit_["by_us"]:
+        return "; it was asked to end when it had failed already"
     if exit_.get("oom"):
         return (
             ": the kernel ended it because memory ran out; use a smaller batch or fewer loader "

@@ -55,7 +55,9 @@ def test_noise_after_an_exception_does_not_make_a_follower_of_its_rank():
 
 def test_a_rank_that_we_ended_while_it_was_failing_is_the_cause():
     slow = raised(3, "ValueError: lr", t=1.4, by_us=True)
-    assert cause(raised(0, GLOO, t=1.0), slow).rank == 3
+    error = cause(raised(0, GLOO, t=1.0), slow)
+    assert error.rank == 3
+    assert "it was asked to end when it had failed already" in error.message
 
 
 def test_an_exception_that_a_rank_survived_is_no_cause():
