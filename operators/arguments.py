@@ -147,11 +147,13 @@ def job_label(context: Context | Mapping[str, Any]) -> dict[str, str]:
 def job_id(context: Context | Mapping[str, Any]) -> str:
     """Return an id that is the same whenever this try of this task is asked for.
 
-    It is a file name on the hosts: readable, safe and short.
+    It is a file name on the hosts: readable, safe and short. Airflow's own id of the try keeps
+    apart what two installations of Airflow run under equal names.
     """
     label = job_label(context)
     if not label:
         return "dry-run"
-    digest = hashlib.sha256("\0".join(label.values()).encode()).hexdigest()[:10]
+    parts = (*label.values(), str(context["ti"].id))
+    digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:10]
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", f"{label['dag']}-{label['task']}")[:60]
     return f"{name}-{digest}-{label['try']}"

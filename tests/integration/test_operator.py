@@ -44,7 +44,7 @@ class Store(dict[str, Any]):
 def context() -> Any:
     """What Airflow hands to an operator."""
     ti = SimpleNamespace(
-        dag_id="d", task_id="t", run_id=f"r{time.time()}", map_index=-1, try_number=1,
+        dag_id="d", task_id="t", run_id=f"r{time.time()}", map_index=-1, try_number=1, id="0",
         max_tries=2, start_date=None,
     )  # fmt: skip
     return {"ti": ti, "task_state_store": Store()}

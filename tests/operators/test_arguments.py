@@ -75,6 +75,7 @@ class TaskInstance:
     """The fields of a task instance that make up an id."""
 
     dag_id, task_id, run_id, map_index, try_number = "my dag", "t", "manual__2030-01-01", -1, 1
+    id = "019dcf5e"
 
 
 def test_a_job_id_is_the_same_for_the_same_try_and_safe_as_a_file_name():
