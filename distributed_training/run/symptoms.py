@@ -48,17 +48,16 @@ def last_words(exit_: Mapping[str, Any]) -> str:
 def was_pulled_down(exit_: Mapping[str, Any]) -> bool:
     """Return whether a rank failed because another one had gone, as far as it says."""
     if exit_["signal"] == "SIGTERM":  # torchrun's, for those that live on
-        return True
+        return not has_reason(exit_)
     words = last_words(exit_)
     said = PULLED_DOWN.search(words) and not PORT_TAKEN.search(words)
     return exit_["signal"] in _LOST_THE_OTHERS and bool(said)
 
 
 def has_reason(exit_: Mapping[str, Any]) -> bool:
-    """Return whether a rank that we ended had failed before, and only not ended yet.
+    """Return whether a rank that was asked to end had failed before, and only not ended yet.
 
-    What it lived to print is its last word then: an exception may have been caught and logged at
-    any time.
+    Its exception is the last that it printed then: one that it survived may stand anywhere.
     """
     trace, tail = exit_.get("traceback"), exit_["tail"]
     last = bool(trace and tail and tail[-1].endswith(trace[-1]))

@@ -109,6 +109,30 @@ dist.all_reduce(torch.ones(1))
 
 
 @LAUNCHERS
+def test_a_rank_that_takes_long_to_fail_is_named_and_not_those_that_were_faster(
+    jobs, torch_python, launcher
+):
+    """It has left the group when it is asked to end, because the others have missed it."""
+    script = (
+        JOINED
+        + """
+import traceback
+try:
+    if rank == 3:
+        raise ValueError("lr")
+    dist.all_reduce(torch.ones(1))
+except ValueError:
+    traceback.print_exc()
+    dist.destroy_process_group()
+    time.sleep(600)
+"""
+    )
+    job = jobs.run(script, python=str(torch_python), launcher=launcher)
+    assert (job.error.rank, job.error.host) == (3, "gpu2")
+    assert "ValueError: lr" in job.error.message
+
+
+@LAUNCHERS
 def test_the_words_of_torchs_error_file_are_told(jobs, torch_python, launcher):
     script = (
         JOINED
