@@ -59,8 +59,9 @@ class JobTrigger(FleetTrigger):
         """End the job unless another triggerer has taken it over; then it is not ours to end."""
         ref = JobRef.from_dict(self.ref)
         async with self._agents([node.host for node in ref.nodes]) as agents:
-            if self._watcher and self._watcher.may_be_replaced:
+            new = self._watcher is None or not self._watcher.has_watched
+            if new or (self._watcher and self._watcher.may_be_replaced):
                 await asyncio.sleep(REPLACEMENT)
-            owner = self._owner if self._watcher else None
-            for node in await stop(ref, agents, reason="a user ended the task", owner=owner):
+            reason, owner = "a user ended the task", self._owner
+            for node in await stop(ref, agents, reason=reason, owner=owner, unwatched=new):
                 self.log.info("%s: %s %s", node.node.host.name, node.state, node.detail)

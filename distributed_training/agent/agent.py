@@ -50,6 +50,7 @@ OOM_WINDOW = 10.0  # seconds that a large process may take to be gone after it w
 
 ALIVE_EVERY = 5.0
 CLIENT_TIMEOUT = 60.0
+WATCHED_WITHIN = 10.0  # a watcher says something every 5 s
 REACH_TIMEOUT = 15.0
 NEIGHBOUR_TIMEOUT = 5.0  # seconds that a host is given to answer another one
 START_TIMEOUT = 300.0
@@ -1550,6 +1551,17 @@ class Node:
             return json.loads(line) if line.endswith(b"\n") else None
         return None
 
+    def leave(self) -> None:
+        """Note that the owner watches no more: whoever comes next need not wait."""
+        with contextlib.suppress(OSError):
+            os.utime(self.at("owner"), (0, 0))
+
+    def fresh(self, name: str) -> bool:
+        """Tell whether the owner, or who claims to be, has said something lately."""
+        with contextlib.suppress(OSError):
+            return abs(time.time() - os.stat(self.at(name)).st_mtime) < WATCHED_WITHIN
+        return False
+
     def over(self) -> bool:
         """Tell whether the job has ended; one that was refused leaves nothing."""
         return self.ended() is not None or not os.path.isdir(self.path)
@@ -2086,6 +2098,7 @@ class Supervisor:
             },
         )
         write_whole(self.node.at("owner"), str(self.request.get("owner") or "").encode())
+        self.node.leave()  # it does not watch yet
         self.reserve()
         if self.request.get("setup"):
             self.logs.add("setup", "setup")
@@ -2464,18 +2477,20 @@ class Watch:
         return dict(poll.poll(1000 if self.link else 100))
 
     def _listen(self, ready: Dict[int, int]) -> bool:
-        if ready.get(1, 0) & (select.POLLERR | select.POLLHUP):
-            return False
-        if 0 in ready:
-            data = os.read(0, 1 << 16)
-            if not data:
-                return False
-            self._received += data
+        gone = bool(ready.get(1, 0) & (select.POLLERR | select.POLLHUP))
+        if 0 in ready or gone:  # the last acknowledgement may have come with the end
+            with contextlib.suppress(BlockingIOError):
+                data = os.read(0, 1 << 16)
+                gone = gone or not data
+                self._received += data
         *lines, self._received = self._received.split(b"\n")
         for line in lines:
             self._heard = time.monotonic()
+            if self.owner:
+                with contextlib.suppress(OSError):
+                    os.utime(self.node.at("owner"))
             self._obey(line)
-        return True
+        return not gone
 
     def _obey(self, line: bytes) -> None:
         if re.fullmatch(rb"ack \d+", line):
@@ -3155,10 +3170,8 @@ def attach(request: Json, call: Call) -> None:
     if not os.path.exists(node.journal):
         raise Refusal("unknown", f"{node.mark} has never been prepared on this host")
     owner = str(request.get("owner") or "")
-    if request.get("again") and owner != read_text(node.at("owner")):
-        raise Refusal("taken_over", f"another watcher has taken {node.mark} over")
     if owner:
-        write_whole(node.at("owner"), owner.encode())
+        claim(node, owner, request)
     journal = os.open(node.journal, os.O_RDONLY | os.O_CLOEXEC)
     size = os.fstat(journal).st_size
     offset = request.get("offset")
@@ -3170,6 +3183,19 @@ def attach(request: Json, call: Call) -> None:
     passed = [each for each in events(node.journal, offset) if each["k"] in ("exit", "ended")]
     call.reply({"ok": True, "attached": True, "passed": passed, **facts})
     Watch(node, journal, offset, buffered_stdin(), owner, request.get("renews", True)).run()
+    if owner and owner == read_text(node.at("owner")):
+        node.leave()
+
+
+def claim(node: Node, owner: str, request: Json) -> None:
+    """Make a watcher the owner of a job, unless another one is at work or has replaced it."""
+    if owner != read_text(node.at("owner")):
+        if request.get("again"):
+            raise Refusal("taken_over", f"another watcher has taken {node.mark} over")
+        if node.fresh("owner") and not request.get("force"):
+            write_whole(node.at("claimant"), owner.encode())
+            raise Refusal("taken_over", f"another watcher watches {node.mark}")
+    write_whole(node.at("owner"), owner.encode())
 
 
 def reach(request: Json, call: Call) -> Json:
@@ -3195,7 +3221,7 @@ def stop(request: Json, call: Call) -> Json:
     owner = request.get("owner")
     if not os.path.isdir(node.path):
         return {"ok": True, "state": "unknown", "survivors": 0}
-    if owner is not None and owner != read_text(node.at("owner")):
+    if owner is not None and not owns(node, owner, bool(request.get("unwatched"))):
         return {"ok": True, "state": "not_owner", "survivors": len(survivors(node))}
     reason = str(request.get("reason") or "stopped")
     if Journal(node.journal).add_unless_ended(("cancel", {"reason": reason})):
@@ -3207,6 +3233,16 @@ def stop(request: Json, call: Call) -> Json:
         time.sleep(0.02)
     state = "ended" if node.over() else "stopping"
     return {"ok": True, "state": state, "survivors": len(survivors(node))}
+
+
+def owns(node: Node, owner: str, unwatched: bool) -> bool:
+    """Tell whether a watcher may end a job: nobody has replaced it, nor is about to.
+
+    :param unwatched: it has not watched yet, and may end what nobody watches
+    """
+    if node.fresh("claimant") and owner != read_text(node.at("claimant")):
+        return False
+    return owner == read_text(node.at("owner")) or (unwatched and not node.fresh("owner"))
 
 
 def survivors(node: Node) -> List[int]:

@@ -37,12 +37,14 @@ async def stop(
     *,
     reason: str,
     owner: str | None = None,
+    unwatched: bool = False,
     wait: float = 0.0,
 ) -> list[Stopped]:
     """Ask every node to end the job, all at once; a host that hangs does not delay the others.
 
     :param agents: by name of the host
     :param owner: end it only if this watcher still owns the job; None ends it in any case
+    :param unwatched: end it also if whoever owns it is silent
     :param wait: seconds of the job's own grace period to wait for; 0 returns when told
     """
 
@@ -56,6 +58,7 @@ async def stop(
                 node=node.node_rank,
                 reason=reason,
                 owner=owner,
+                unwatched=unwatched,
                 wait=wait + _MARGIN / 2 if wait else 0.0,
             )
         except TrainingError as error:

@@ -28,7 +28,7 @@ SSH_PORT = 22
 _RETRY = 2.0  # seconds until a broken connection is tried again
 _ATTEMPT = 5.0  # least seconds that an attempt to connect is given
 _FROZEN = 15.0  # seconds without a sign of life, of which an agent sends one every 5 s
-_TAKEN_OVER = 60.0  # seconds in which Airflow ends a watcher that another one has replaced
+_REPLACED = 40.0  # seconds in which Airflow surely ends a watcher that it has replaced
 _PROBE = 8.0  # seconds that a neighbour is given to say whether it reaches a silent host
 
 
@@ -106,6 +106,8 @@ class Watcher:
         self._echo = echo or Echo()
         self._own: set[int] = set()  # nodes that nobody can have taken from us unnoticed
         self._frozen = -math.inf
+        self._born = time.monotonic()
+        self.has_watched = False
         self._nodes = {node.node_rank: NodeState(node) for node in ref.nodes}
         self._offsets = {node.node_rank: node.offset for node in ref.nodes}
         self._stopped: str | None = None  # why we ended the job
@@ -121,7 +123,7 @@ class Watcher:
     @property
     def may_be_replaced(self) -> bool:
         """Whether we stood still lately, so that another may be about to take over."""
-        return time.monotonic() - self._frozen < _TAKEN_OVER
+        return time.monotonic() - self._frozen < _REPLACED
 
     async def watch(self) -> Outcome:
         """Return when the job has ended on every host, or a host is given up."""
@@ -179,9 +181,8 @@ class Watcher:
                         stream = await stack.enter_async_context(self._attached(state))
                     await self._read(state, stream, silence)
             except JobTakenOver:
-                # If Airflow still wants us after a while, it is the other one that is gone.
-                await asyncio.sleep(_TAKEN_OVER)
-                self._own.discard(state.ref.node_rank)
+                silence.ends()
+                await self._stand_aside(state.ref.node_rank)
             except (HostUnreachable, TimeoutError) as error:
                 await self._agents[state.ref.host.name].transport.close()
                 if silence.begins():
@@ -191,6 +192,12 @@ class Watcher:
                 self._lose(state, error.message)
             if state.ended is None and state.lost is None:
                 await asyncio.sleep(_RETRY)
+
+    async def _stand_aside(self, node: int) -> None:
+        """Wait: if Airflow still wants us after a while, it is the other watcher that is gone."""
+        if node in self._own:
+            await asyncio.sleep(_REPLACED)
+            self._own.discard(node)
 
     def _attached(self, state: NodeState) -> AbstractAsyncContextManager[Stream]:
         """Attach where the last watcher, whoever it was, has acknowledged."""
@@ -202,6 +209,7 @@ class Watcher:
             offset=None,
             owner=self._owner,
             again=state.ref.node_rank in self._own,
+            force=time.monotonic() > self._born + _REPLACED,
         )
 
     async def _read(self, state: NodeState, stream: Stream, silence: Silence) -> None:
@@ -213,6 +221,7 @@ class Watcher:
             self._learn(state, record)
         old = 0 if node in self._own else int(stream.answer["size"])
         self._own.add(node)
+        self.has_watched = True
         try:
             await self._take_all(state, stream, silence, old)
         except asyncio.CancelledError:  # in good order: what was logged will reach the log

@@ -145,9 +145,39 @@ def test_a_watcher_that_was_replaced_is_let_go_and_not_let_in_again(job: Job) ->
     job.prepare()
     job.start(CHATTY)
     first = Watcher(job, offset=0, owner="first")
-    second = Watcher(job, offset=0, owner="second")
+    claim = Watcher(job, offset=0, owner="second")
+    assert claim.answer["error"]["kind"] == "taken_over"  # while the first is at work
+    second = Watcher(job, offset=0, owner="second", force=True)
     assert b'"ended"' not in first.stdout.read()  # which ends, although the job has not
     late = Watcher(job, offset=0, owner="first", again=True)
     assert late.answer["error"]["kind"] == "taken_over"
     assert Watcher(job, offset=0, owner="second", again=True).answer["ok"]
     assert texts(list(second.lines())) == [f"line {n}" for n in range(2000)]
+
+
+def test_a_job_is_ended_by_who_watches_it_alone(job: Job) -> None:
+    job.prepare()
+    job.start("import time; time.sleep(600)")
+
+    def stop(owner: str, **how: object) -> str:
+        return str(job.call("stop", owner=owner, reason="x", wait=9, **how)["state"])
+
+    first = Watcher(job, offset=0, owner="first")
+    assert stop("second") == stop("second", unwatched=True) == "not_owner"
+    Watcher(job, offset=0, owner="second")  # is told to wait, and will not be robbed meanwhile
+    assert stop("first") == "not_owner"
+    first.cut()
+    second = Watcher(job, offset=0, owner="second", force=True)
+    assert stop("second") == "ended"
+    second.cut()
+
+
+def test_a_job_that_nobody_watches_is_ended_by_who_was_to_watch_it(job: Job) -> None:
+    job.prepare()
+    job.start("import time; time.sleep(600)")
+    first = Watcher(job, offset=0, owner="first")
+    first.stdin.close()
+    first.call.wait()
+    how = {"owner": "second", "reason": "x", "wait": 9}
+    assert job.call("stop", **how)["state"] == "not_owner"
+    assert job.call("stop", **how, unwatched=True)["state"] == "ended"
