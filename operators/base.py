@@ -254,7 +254,7 @@ class TrainingOperator(BaseOperator):
             grace_period=seconds("grace_period", self.grace_period),
             start_timeout=seconds("start_timeout", self.start_timeout),
             host_timeout=seconds("host_timeout", self.host_timeout),
-            hang_timeout=optional_seconds("hang_timeout", self.hang_timeout),
+            hang_timeout=optional_seconds("hang_timeout", self.hang_timeout) or None,
             orphan_timeout=optional_seconds("orphan_timeout", self.orphan_timeout),
             quarantine=self.hook.quarantine,
             keep_days=seconds("keep_days", self.keep_days, "days"),

@@ -1470,13 +1470,13 @@ class Node:
 
     def output(self) -> int:
         """Return a number that changes whenever a rank prints something or notes a metric."""
-        with os.scandir(self.at("logs")) as logs:
-            paths = [entry.path for entry in logs if entry.name.startswith("rank-")]
         total = 0
-        for path in [*paths, self.at("metrics.jsonl")]:
-            with contextlib.suppress(FileNotFoundError):
-                stat = os.stat(path)
-                total += stat.st_size + stat.st_mtime_ns
+        with contextlib.suppress(FileNotFoundError):
+            for entry in os.scandir(self.at("logs")):
+                if entry.name.startswith("rank-"):
+                    total += entry.stat().st_size + entry.stat().st_mtime_ns
+            metrics = os.stat(self.at("metrics.jsonl"))
+            total += metrics.st_size + metrics.st_mtime_ns
         return total
 
     def state(self) -> Json:
