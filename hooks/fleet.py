@@ -94,7 +94,10 @@ class FleetHook(BaseHook):
         from distributed_training.hooks.login import Settings
 
         if self.fleet_conn_id != self.default_conn_name:
-            raise PlanError(f"there is no connection {self.fleet_conn_id!r}; define it in Airflow")
+            raise PlanError(
+                f"there is no connection {self.fleet_conn_id!r}, or it cannot be read from here; "
+                "define it in Airflow"
+            )
         return Settings(self.fleet_conn_id, None, None, None, None, {})
 
     @cached_property

@@ -3065,9 +3065,17 @@ def offer(request: Json, call: Call) -> Json:
         "ports": free_ports(16),
         "addresses": holders,
         "routes": {peer: route(peer, holders) for peer in request.get("peers") or ()},
-        "has_source": bool(sha) and os.path.exists(source_path(root, str(sha))),
+        "has_source": bool(sha) and keep_source(source_path(root, str(sha))),
         **(newest_checkpoint(saved) if saved else {}),
     }
+
+
+def keep_source(path: str) -> bool:
+    """Tell whether a source is there; if so, it counts as used, so that it stays there."""
+    with contextlib.suppress(FileNotFoundError):
+        os.utime(path)
+        return True
+    return False
 
 
 def disk_free(path: str) -> int:
@@ -3497,33 +3505,52 @@ def leftovers(root: str, request: Json) -> Iterator[Leftover]:
 def gc(request: Json, call: Call) -> Json:
     """Remove ended jobs and sources that are old, and the oldest beyond a size."""
     root = root_of(request)
-    found = sorted(leftovers(root, request), key=lambda each: -each.age)
-    total, removed, size = sum(each.size for each in found), [], 0
-    for each in found:
-        old = each.age > each.keep_days * 86400
-        over = total - size > (request.get("max_bytes") or float("inf"))
-        if (old or over) and each.age >= float(request.get("spare") or 0):
-            removed.append(each.name)
-            size += each.size
-            if not request.get("dry_run"):
-                each.remove()
+    removed, size, total = [], 0, 0
+    with alone(root):
+        found = sorted(leftovers(root, request), key=lambda each: -each.age)
+        total = sum(each.size for each in found)
+        for each in found:
+            old = each.age > each.keep_days * 86400
+            over = total - size > (request.get("max_bytes") or float("inf"))
+            if (old or over) and each.age >= float(request.get("spare") or 0):
+                removed.append(each.name)
+                size += each.size
+                if not request.get("dry_run"):
+                    each.remove()
     return {"ok": True, "removed": removed, "bytes": size, "left": total - size}
 
 
+@contextlib.contextmanager
+def alone(root: str) -> Iterator[None]:
+    """Clean up while nobody else does, and leave the date of it."""
+    with umask(0o077):
+        os.makedirs(root, exist_ok=True)
+    fd = os.open(house_path(root), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.utime(fd)
+        yield
+    except BlockingIOError as error:
+        raise Refusal("busy", "another call cleans up here; try again in a minute") from error
+    finally:
+        os.close(fd)
+
+
+def house_path(root: str) -> str:
+    """Return the file that is locked by who cleans up, and dates the last time."""
+    return os.path.join(root, "housekeeping")
+
+
 def keep_house(root: str, request: Json) -> None:
-    """Clean up beside a start, now and then, and never two at a time."""
-    path = os.path.join(root, "housekeeping")
+    """Clean up beside a start, now and then."""
     with contextlib.suppress(FileNotFoundError):
-        if time.time() - os.stat(path).st_mtime < HOUSEKEEPING_EVERY:
+        if time.time() - os.stat(house_path(root)).st_mtime < HOUSEKEEPING_EVERY:
             return
 
     def clean() -> None:
         os.nice(19)
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.utime(fd)
-        limits = {name: request.get(name) for name in ("max_bytes",)}
-        gc({"root": root, "spare": COLLECTED_AFTER, **limits}, Call(b""))
+        limits = {"max_bytes": request.get("max_bytes"), "spare": COLLECTED_AFTER}
+        gc({"root": root, **limits}, Call(b""))
 
     detach(clean, os.devnull)
 

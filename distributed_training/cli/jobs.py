@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from distributed_training.cli.session import Answers, ask
 from distributed_training.errors import PlanError, TrainingError
+from distributed_training.run.preflight import aligned
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from distributed_training.cli.session import Session
     from distributed_training.run.agents import HostAgent
@@ -31,7 +32,7 @@ async def ps(session: Session, given: argparse.Namespace) -> int:
     if given.json:
         print(json.dumps(nodes, indent=2))
     elif nodes:
-        print(table([COLUMNS, *map(row, nodes)]))
+        print("\n".join(aligned([COLUMNS, *map(row, nodes)])))
     else:
         print("no job is left on these hosts" if given.all else "no job runs on these hosts")
     return answers.tell_missing()
@@ -80,16 +81,6 @@ def _task(label: Mapping[str, str]) -> str:
         return "-"
     mapped = "" if label["map_index"] == "-1" else f"[{label['map_index']}]"
     return f"{label['dag']}.{label['task']}{mapped} {label['run']} try {label['try']}"
-
-
-def table(rows: Sequence[Sequence[str]]) -> str:
-    """Return rows with aligned columns."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    padded = (
-        "  ".join(cell.ljust(width) for cell, width in zip(each, widths, strict=True))
-        for each in rows
-    )
-    return "\n".join(line.rstrip() for line in padded)
 
 
 def _age(seconds: float) -> str:

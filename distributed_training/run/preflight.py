@@ -50,7 +50,7 @@ class Preflight:
 
     def summary(self) -> Iterator[str]:
         """Yield a line for each host, and one for each finding."""
-        yield f"Preflight of {len(self.offers)} hosts:"
+        yield f"Preflight of {len(self.offers)} host{'s' if len(self.offers) > 1 else ''}:"
         for name, offer in self.offers.items():
             cells = self.cells(offer)
             words = [cells["frameworks"], cells["GPUs"], f"{cells['disk free']} free"]
@@ -67,13 +67,8 @@ class Preflight:
         for name in hosts:
             cells = known.get(name, {})
             rows.append([name, self.state(name), *(cells.get(each) or "-" for each in columns)])
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = [
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-            for row in rows
-        ]
         found = [f"{each.severity}: {each}" for each in self.findings]
-        return "\n".join([*lines, *([""] if found else []), *found])
+        return "\n".join([*aligned(rows), *([""] if found else []), *found])
 
     def state(self, host: str) -> str:
         """Return the worst that was found on a host."""
@@ -97,6 +92,14 @@ class Preflight:
             "/dev/shm free": _size(facts.get("shm_free", 0)),
             "network": address,
         }
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield rows as lines with aligned columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        yield "  ".join(cells).rstrip()
 
 
 def of_offer(offer: Offer) -> Iterator[Finding]:

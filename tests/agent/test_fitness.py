@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
 import time
@@ -81,6 +82,24 @@ def test_beyond_the_cap_the_oldest_go_first(job: Job, new_job: NewJob) -> None:
     answer = job.host.call("gc", keep_days=7, max_bytes=2_500_000)
     assert answer["removed"] == [jobs[0].mark]
     assert answer["left"] < 2_500_000
+
+
+def test_only_one_cleans_up_at_a_time(job: Job) -> None:
+    job.run("pass")
+    with (job.host.root / "housekeeping").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        error = job.host.call("gc", keep_days=0)["error"]
+    assert (error["kind"], job.path.exists()) == ("busy", True)
+    assert job.host.call("gc", keep_days=0)["removed"] == [job.mark]
+
+
+def test_a_source_that_an_offer_promises_stays(host: Host) -> None:
+    path = host.root / "sources" / f"{'0' * 64}.tar"
+    path.parent.mkdir(parents=True)
+    path.touch()
+    age(path, 8)
+    assert host.call("offer", source="0" * 64)["has_source"]
+    assert host.call("gc")["removed"] == []
 
 
 def test_a_start_cleans_up_beside_it_now_and_then(job: Job, new_job: NewJob) -> None:
