@@ -78,6 +78,30 @@ if os.environ["RANK"] != "1":
     assert "in wait_for_others" in job.error.message
 
 
+def test_a_parameter_server_that_is_dead_to_its_workers_is_named(jobs):
+    script = """
+import os, signal, socket, time
+
+def ask():
+    while True:
+        try:
+            socket.create_connection(server).recv(1)
+        except ConnectionRefusedError:
+            time.sleep(0.1)
+
+server = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+if os.environ["RANK"] == "0":
+    listener = socket.create_server(server)
+    os.kill(os.getpid(), signal.SIGSTOP)
+ask()
+"""
+    job = jobs.run(script, hang_timeout=5.0, grace_period=1.0)
+    assert (job.error.rank, job.error.host) == (0, "gpu1"), job.text
+    assert "is held by a signal or a debugger" in job.error.message
+    assert "ranks 1, 2, 3 on gpu1, gpu2: at train.py:7 in ask" in job.error.message
+    assert not with_environment(f"DT_JOB_ID={job.plan.spec.job_id}")
+
+
 def test_a_host_that_cannot_be_asked_is_told_and_the_job_is_ended(jobs_on, make_fleet):
     hosts = make_fleet(2)
 
