@@ -2,10 +2,14 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
+SMALL_CHAOS := tests/chaos/test_small_chaos.py
+# Of `make chaos`: what happens, and how often.
+SEED ?= 1
+FAULTS ?= 200
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check lint types unit integration e2e ready lock clean
+.PHONY: help demo test check lint types unit integration e2e chaos ready lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,13 +32,16 @@ types: ready ## two type checkers
 	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright
 
 unit: ready ## tests without hosts
-	$(PYTEST) tests --ignore tests/integration --ignore tests/e2e
+	$(PYTEST) tests --ignore tests/integration --ignore tests/e2e --ignore $(SMALL_CHAOS)
 
 integration: ready ## tests on real hosts, over real SSH
 	$(PYTEST) tests/integration
 
 e2e: ready ## tests in a real Airflow
-	$(PYTEST) tests/e2e
+	$(PYTEST) tests/e2e $(SMALL_CHAOS)
+
+chaos: ready ## break things at random for up to an hour; SEED= and FAULTS= choose, as root
+	@$(BIN)/python -m tests.chaos --seed $(SEED) --faults $(FAULTS)
 
 ready:
 	@$(PYTHON) -m dev.setup test

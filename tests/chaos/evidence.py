@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from dev.rest import Run
     from tests.fleet import Fleet
 
 SHOWN = re.compile(r"\[rank \d+ \S+\] ([0-9a-f]{8}) (\d+|done)")
@@ -48,6 +51,19 @@ def printed(fleet: Fleet, key: str) -> list[Printed]:
                 Printed(host.name, int(rank), process, counted, done, times[0], times[-1], intruder)
             )
     return sorted(found, key=lambda record: record.first)
+
+
+def logged(run: Run, task_id: str, number: int) -> list[str]:
+    """Return a try's log by time: Airflow shows more than 5000 lines of two files out of order."""
+    path = f"/api/v2/dags/{run.dag_id}/dagRuns/{quote(run.run_id, safe='')}"
+    path += f"/taskInstances/{task_id}/logs/{number}"
+    content = run.api.call("GET", path, full_content=True)["content"]
+    timed = [
+        (datetime.fromisoformat(each["timestamp"]), each["event"])
+        for each in content
+        if each.get("timestamp")
+    ]
+    return [event for _, event in sorted(timed, key=lambda pair: pair[0])]
 
 
 def shown(log: Iterable[str]) -> dict[str, list[int]]:

@@ -16,7 +16,7 @@ from tests.chaos.checks import (
     irregular,
     lost_lines,
 )
-from tests.chaos.evidence import printed, shown
+from tests.chaos.evidence import logged, printed, shown
 from tests.chaos.scenario import CONTESTED
 from tests.chaos.stage import CONTESTED_SLOTS
 
@@ -122,7 +122,8 @@ class Ledger:
         return findings
 
     def _judged(self, entry: Entry, records: list[Printed], say: Callable[[str], None]) -> Findings:
-        log, state = list(self._log(entry)), self.state(entry)
+        # Of the task: a run whose task was between two states when a user failed it may succeed.
+        log, state = list(self._log(entry)), str(self.task_state(entry))
         found = Findings(
             double_jobs=double_jobs(records),
             false_success=entry.user != "success"
@@ -151,6 +152,6 @@ class Ledger:
         task = self.stage.patiently(lambda: entry.run.task("train"))
         for number in range(1, int(task["try_number"]) + 1):
             try:
-                yield from entry.run.log("train", number)
+                yield from logged(entry.run, "train", number)
             except AirflowError:  # a try that never began has none
                 continue

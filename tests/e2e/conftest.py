@@ -12,6 +12,7 @@ import pytest
 from dev.airflow import AirflowStack
 from dev.rest import ENDED, Run, until
 from dev.setup import hosts_python
+from tests.chaos.stage import airflow_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,11 +28,16 @@ GRACE_PERIOD = 3  # seconds, of the DAGs that are for tests only
 def airflow(fleet: Fleet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[AirflowStack]:
     """Airflow with the DAGs that people copy, and some that are for tests only."""
     folder = tmp_path_factory.mktemp("airflow")
-    for dags in (ROOT / "dags", Path(__file__).parent / "dags"):
+    for dags in (ROOT / "dags", Path(__file__).parent / "dags", ROOT / "tests/chaos/dags"):
         shutil.copytree(dags, folder / "dags", dirs_exist_ok=True)
     connection = fleet.connection_json(slots=2, python=str(hosts_python("torch")))
     secret = json.dumps({"conn_type": "generic", "password": SECRET})
-    environment = {"AIRFLOW_CONN_GPU_FLEET_DEFAULT": connection, "AIRFLOW_CONN_HF": secret}
+    environment = {
+        "AIRFLOW_CONN_GPU_FLEET_DEFAULT": connection,
+        "AIRFLOW_CONN_LARGE_FLEET": fleet.connection_json(slots=24),
+        "AIRFLOW_CONN_HF": secret,
+        **airflow_settings(),
+    }
     with AirflowStack(folder / "home", folder / "dags", environment, progress=print) as stack:
         yield stack
 
