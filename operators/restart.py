@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from distributed_training.errors import NodeLost, RankFailed, TrainingError
+from distributed_training.errors import GpuFault, NodeLost, RankFailed, TrainingError
 from distributed_training.run.verdict import is_port_taken
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Budget:
     """How often the ranks may be started again, by the cause of their end.
 
-    :param lost_hosts: after a host was lost (``max_restarts``)
+    :param lost_hosts: after a host or a GPU was lost (``max_restarts``)
     :param errors: after a rank failed (``max_error_restarts``)
     :param ports: after somebody was faster at the port that we had chosen
     """
@@ -36,7 +36,7 @@ class Budget:
 
 def _cause(error: TrainingError | None) -> str | None:
     """Return the field of a budget that pays for a restart after this failure."""
-    if isinstance(error, NodeLost):
+    if isinstance(error, NodeLost | GpuFault):
         return "lost_hosts"
     if not isinstance(error, RankFailed):
         return None

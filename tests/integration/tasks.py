@@ -46,7 +46,8 @@ class Task:
     def __init__(self, command: str = COMMAND, **fields: Any) -> None:
         self.fields = {"task_id": "t", "command": command, "grace_period": 3, **fields}
         ti = SimpleNamespace(
-            dag_id="d", task_id="t", run_id=secrets.token_hex(4), map_index=-1, try_number=1, id="0",
+            dag_id="d", task_id="t", run_id=secrets.token_hex(4), map_index=-1, id="0",
+            try_number=1,
             max_tries=0, start_date=None,
         )  # fmt: skip
         self.context: Any = {"ti": ti, "task_state_store": Store()}
