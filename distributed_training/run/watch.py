@@ -165,7 +165,7 @@ class Watcher:
                 return
             self._log(f"The job has been silent for {limit:g} s; asking its ranks where they are")
             found = await findings(self._ref, self._agents, list(states))
-            if self._quiet.since == since:
+            if self._quiet.since == since and not self._stopped:
                 for line in found.lines():
                     self._log(line)
                 self._stalled = found.error(limit)
@@ -174,7 +174,7 @@ class Watcher:
     async def _follow(self, state: NodeState) -> None:
         """Read a node's journal to its end, over as many connections as it takes."""
         silence = Silence()
-        while state.ended is None and state.lost is None:
+        while state.running:
             try:
                 async with AsyncExitStack() as stack:
                     async with asyncio.timeout(silence.patience(self._ref.host_timeout)):
@@ -190,7 +190,7 @@ class Watcher:
                 await self._look_into(state, silence.seconds)
             except AgentError as error:
                 self._lose(state, error.message)
-            if state.ended is None and state.lost is None:
+            if state.running:
                 await asyncio.sleep(_RETRY)
 
     async def _stand_aside(self, node: int) -> None:
