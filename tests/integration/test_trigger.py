@@ -17,7 +17,7 @@ from distributed_training.plan import JobSpec, Program
 from distributed_training.run.job import JobRef
 from distributed_training.run.launch import launch
 from distributed_training.run.watch import Outcome
-from distributed_training.triggers import base
+from distributed_training.triggers import base, job
 from distributed_training.triggers.job import JobTrigger
 from tests.fleet.processes import with_environment
 
@@ -49,6 +49,7 @@ async def event_of(trigger):
 def no_hold(monkeypatch):
     """There is no supervisor of Airflow here that could miss an early event."""
     monkeypatch.setattr(base, "HOLD", 0.0)
+    monkeypatch.setattr(job, "REPLACEMENT", 1.0)
 
 
 def test_a_trigger_watches_a_job_to_its_end(jobs):
