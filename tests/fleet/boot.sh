@@ -6,7 +6,8 @@ name=$1 folder=$2 state=$3 checkout=$4
 
 # What all hosts see of this machine, none of them may change.
 while read -r _ _ _ _ target _; do
-    case $target in /proc | /proc/* | /sys | /sys/* | /dev | /dev/*) continue ;; esac
+    # Network namespaces of other fleets come and go; /run is emptied below anyway.
+    case $target in /proc | /proc/* | /sys | /sys/* | /dev | /dev/* | /run/netns/*) continue ;; esac
     mount -o remount,bind,ro "$target"
 done < /proc/self/mountinfo
 
