@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
+# Tests on hosts wait more than they work: several at once, those of a file one after the other.
+AT_ONCE := -n 3 --dist loadfile
 SMALL_CHAOS := tests/chaos/test_small_chaos.py
 # Of `make chaos`: what happens, and how often.
 SEED ?= 1
@@ -32,10 +34,10 @@ types: ready ## two type checkers
 	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright
 
 unit: ready ## tests without hosts
-	$(PYTEST) tests --ignore tests/integration --ignore tests/e2e --ignore $(SMALL_CHAOS)
+	$(PYTEST) $(AT_ONCE) tests --ignore tests/integration --ignore tests/e2e --ignore $(SMALL_CHAOS)
 
 integration: ready ## tests on real hosts, over real SSH
-	$(PYTEST) tests/integration
+	$(PYTEST) $(AT_ONCE) tests/integration
 
 e2e: ready ## tests in a real Airflow
 	$(PYTEST) tests/e2e $(SMALL_CHAOS)
