@@ -45,6 +45,14 @@ def test_what_ended_jobs_left_is_removed_on_demand(jobs_on, make_fleet, shell):
     assert {path.rpartition("/")[2] for path in left} <= {"boot_id", "housekeeping"}
 
 
+def test_each_task_says_how_long_its_folders_stay(jobs, shell):
+    short = jobs.run("pass", keep_days=0.0).plan.spec.job_id
+    jobs.run("pass", keep_days=7.0)
+    found = json.loads(shell("gc", "--dry-run", "--json").out)
+    own = [name for name in found["gpu1"]["removed"] if name.startswith("test-")]
+    assert own == [f"{short}/0/0"]
+
+
 def test_a_drained_host_is_left_out_until_it_is_given_back(jobs_on, make_fleet, shell):
     hosts = make_fleet(2)
     jobs = jobs_on(hosts)

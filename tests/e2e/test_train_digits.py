@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def test_all_ranks_learn_the_same_while_their_lines_come_live(trigger: Trigger) -> None:
     run = trigger("train_digits", epochs=300)
     run.wait_for_task("train", "deferred")
-    run.wait_for_line("train", "  gpu1: ok, Python 3.")
+    run.wait_for_line("train", "gpu1: ok, Python 3.")
     run.wait_for_line("train", "[rank 0 gpu1] epoch 200: loss=")
     assert run.tasks()["train"] == "deferred"
     run.wait_for_line("train", "[rank 3 gpu2] rank 3 of 4: 360 digits")
