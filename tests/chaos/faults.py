@@ -252,10 +252,11 @@ class Faults:
             yield 3 * fault.length
             entry.excuse("its worker was killed", cut=True)
             task = self.stage.patiently(lambda: entry.run.task("train"))["id"]
-            process, worker = task_processes(self.stage.airflow.components["scheduler"], task)
-            process.kill()
-            if supervisor:
-                worker.kill()
+            with suppress(LookupError):  # it has been deferred meanwhile
+                process, worker = task_processes(self.stage.airflow.components["scheduler"], task)
+                process.kill()
+                if supervisor:
+                    worker.kill()
 
     def _running(self, entry: Entry) -> Generator[float, None, bool]:
         """Wait until all ranks of a job run, and return whether they do: not every job gets far."""

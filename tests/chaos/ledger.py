@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ from tests.chaos.scenario import CONTESTED
 from tests.chaos.stage import CONTESTED_SLOTS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from dev.rest import Run
     from tests.chaos.evidence import Printed
@@ -123,18 +124,19 @@ class Ledger:
 
     def _judged(self, entry: Entry, records: list[Printed], say: Callable[[str], None]) -> Findings:
         # Of the task: a run whose task was between two states when a user failed it may succeed.
-        log, state = list(self._log(entry)), str(self.task_state(entry))
+        tries, state = self._logs(entry), str(self.task_state(entry))
         found = Findings(
             double_jobs=double_jobs(records),
             false_success=entry.user != "success"
             and false_success(state, records, entry.job.world_size),
         )
-        numbers = shown(log)
         for record in records:
-            own = numbers.get(record.process, [])
+            shares = [shown(log).get(record.process, []) for log in tries]
+            own = [number for share in shares for number in share]
             may_be_cut = entry.cut or record.host in entry.lossy
             lost = lost_lines(record, own, may_be_cut=may_be_cut)
-            doubled = doubled_lines(own)
+            # A try that goes on with the ranks of a killed one may repeat its last lines.
+            doubled = sum(doubled_lines(share) for share in shares)
             found.lost_lines += lost
             found.doubled_lines += doubled
             if lost or doubled:
@@ -145,13 +147,14 @@ class Ledger:
         if not found.clean:
             told = entry.excuses or ["nothing befell it"]
             say(f"{entry.job.key} ({state}, user {entry.user}): {found}; {', '.join(told)}")
-            say("\n".join(f"    {line}" for line in log[-30:]))
+            say("\n".join(f"    {line}" for log in tries for line in log[-20:]))
         return found
 
-    def _log(self, entry: Entry) -> Iterator[str]:
+    def _logs(self, entry: Entry) -> list[list[str]]:
+        """Return the log of each try; one that never began has none."""
         task = self.stage.patiently(lambda: entry.run.task("train"))
+        logs = []
         for number in range(1, int(task["try_number"]) + 1):
-            try:
-                yield from logged(entry.run, "train", number)
-            except AirflowError:  # a try that never began has none
-                continue
+            with suppress(AirflowError):
+                logs.append(logged(entry.run, "train", number))
+        return logs

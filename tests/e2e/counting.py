@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dev.rest import Run, until
+from dev.rest import ENDED, AirflowError, Run, until
 from tests.chaos.checks import double_jobs, doubled_lines, lost_lines
 from tests.chaos.evidence import Printed, logged, printed, shown
 
@@ -63,6 +64,12 @@ class Counting:
         for _ in until(seconds, f"ranks of {self.key} live on", pause=0.2):
             if not self.pids():
                 return
+
+    def end(self) -> None:
+        """End it, if it has not ended; its DAG may be gone."""
+        with suppress(AirflowError):
+            if self.run.state() not in ENDED:
+                self.run.fail()
 
     def records(self) -> list[Printed]:
         """Return what each process of a rank has printed for sure."""

@@ -42,7 +42,7 @@ def ranks_dag(dag_id: str, limit: timedelta | None = None, **task: Any) -> DAG:
 
 once = ranks_dag("ranks", python="python3")
 again = ranks_dag("ranks_again", python="python3", retries=1, retry_delay=timedelta(seconds=1))
-task_limit = ranks_dag("ranks_limited", python="python3", execution_timeout=timedelta(seconds=20))
-run_limit = ranks_dag("ranks_run_limited", timedelta(seconds=20), python="python3")
+task_limit = ranks_dag("ranks_limited", python="python3", execution_timeout=timedelta(seconds=45))
+run_limit = ranks_dag("ranks_run_limited", timedelta(seconds=45), python="python3")
 torchrun = ranks_dag("ranks_torchrun", launcher="torchrun")
-deleted = [ranks_dag(f"ranks_deleted_{number}", python="python3") for number in range(3)]
+deleted = [ranks_dag(f"ranks_deleted_{number}", python="python3") for number in range(2)]
