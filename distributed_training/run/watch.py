@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import math
 import time
@@ -146,9 +147,20 @@ class Watcher:
         await self._end(reason)
 
     async def _end(self, reason: str) -> None:
-        for answer in await stop(self._ref, self._agents, reason=reason, owner=self._owner):
-            if answer.state == "unconfirmed":
-                self._log(f"{answer.node.host.name}: not confirmed stopped: {answer.detail}")
+        """Ask every node that runs to end, until each has heard it or is known to be gone."""
+        told: set[int] = set()
+        while running := tuple(state.ref for state in self._nodes.values() if state.running):
+            left = dataclasses.replace(
+                self._ref, nodes=tuple(node for node in running if node.node_rank not in told)
+            )
+            for answer in await stop(left, self._agents, reason=reason, owner=self._owner):
+                if answer.state != "unconfirmed":
+                    told.add(answer.node.node_rank)
+                else:
+                    self._log(f"{answer.node.host.name}: not confirmed stopped: {answer.detail}")
+            if told >= {node.node_rank for node in running}:
+                return
+            await asyncio.sleep(_RETRY)
 
     async def _end_at_deadline(self) -> None:
         if self._deadline is not None:
