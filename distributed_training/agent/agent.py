@@ -1680,9 +1680,13 @@ class Preflight:
         return in_use(strangers)
 
     def setup(self) -> Optional[Json]:
-        """Run the setup script."""
+        """Run the setup script, by bash as a command that is given as text."""
         log = self.node.at("logs", "setup.log")
-        pid = spawn(["/bin/sh", "-c", self.request["setup"]], self.env, self.work, log)
+        try:
+            pid = spawn(["bash", "-c", self.request["setup"]], self.env, self.work, log)
+        except OSError as error:
+            why = f"bash cannot be executed: {error.strerror}"
+            return problem("the setup script cannot run", why, "install bash on this host")
         code, name = exit_of(os.waitpid(pid, 0)[1])
         if code == 0:
             return None

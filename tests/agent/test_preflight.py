@@ -92,7 +92,7 @@ def test_a_source_that_was_damaged_on_its_way_is_not_stored(host: Host, folder: 
 
 
 def test_setup_runs_before_the_ranks_in_their_folder(job: Job) -> None:
-    setup = "echo preparing; echo $COLOUR > made; chmod +x made"
+    setup = "[[ $COLOUR == r* ]] && echo preparing; echo $COLOUR > made; chmod +x made"
     answer = job.prepare(
         setup=setup, setup_env={"COLOUR": "red"}, check_files=["made"], python="./made"
     )
@@ -110,6 +110,12 @@ def test_a_setup_that_fails_is_shown_by_its_last_lines(job: Job) -> None:
     lines = found["why"].splitlines()
     assert lines[0] == "it ended with exit code 3; its last lines:"
     assert (lines[1], lines[-1]) == ("line 52", "oops")
+
+
+def test_a_setup_needs_bash_and_says_so(job: Job) -> None:
+    (found,) = problems(job, setup="true", setup_env={"PATH": "/nowhere"})
+    assert found["what"] == "the setup script cannot run"
+    assert found["why"] == "bash cannot be executed: No such file or directory"
 
 
 def test_a_setup_that_leaves_a_process_behind_does_not_hang(job: Job) -> None:
