@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from distributed_training.errors import PlanError
@@ -22,13 +23,18 @@ SCRUB = (
     "DT_*",
 )  # fmt: skip
 
-# What a rank is, is the plan's to say: a user's value would make the ranks disagree.
-RESERVED = frozenset(
-    {
-        "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK",
-        "GROUP_WORLD_SIZE", "ROLE_RANK", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
-    }
+# What a rank is, is the plan's to say: a user's value would make the ranks disagree, or lose what
+# they leave in the files that DT_* variables name. Patterns.
+RESERVED = (
+    "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK",
+    "GROUP_WORLD_SIZE", "ROLE_RANK", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "DT_*",
 )  # fmt: skip
+# What an operator's argument says instead.
+ARGUMENTS = {
+    "MASTER_PORT": "master_port",
+    "DT_BACKEND": "backend",
+    "DT_CHECKPOINT_DIR": "checkpoint_dir",
+}
 
 
 def rank_environment(plan: Plan, node: Node, rank: Rank) -> dict[str, str]:
@@ -107,8 +113,8 @@ def check_environment(spec: JobSpec) -> None:
 
 
 def _check_variable(where: str, name: str, value: str) -> None:
-    if name in RESERVED:
-        hint = "set master_port= instead" if name == "MASTER_PORT" else "take it out"
+    if any(fnmatchcase(name, pattern) for pattern in RESERVED):
+        hint = f"set {ARGUMENTS[name]}= instead" if name in ARGUMENTS else "take it out"
         raise PlanError(f"{where} sets {name}, which the launcher sets for each rank: {hint}")
     if not name or "=" in name or "\0" in name or "\0" in value:
         raise PlanError(f"{where}: {name!r} cannot be an environment variable (NUL, `=` or empty)")

@@ -61,9 +61,18 @@ def test_nccl_records_its_collectives_where_a_hang_is_looked_for():
     assert not [name for name in process(gpus=1).defaults if name.startswith("TORCH_NCCL")]
 
 
-@pytest.mark.parametrize("name", ["RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"])
-def test_a_user_cannot_set_what_the_launcher_sets(name):
-    with pytest.raises(PlanError, match=rf"env sets {name}"):
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("RANK", "take it out"),
+        ("MASTER_ADDR", "take it out"),
+        ("MASTER_PORT", "set master_port= instead"),
+        ("DT_RESULT_FILE", "take it out"),
+        ("DT_BACKEND", "set backend= instead"),
+    ],
+)
+def test_a_user_cannot_set_what_the_launcher_sets(name, hint):
+    with pytest.raises(PlanError, match=rf"env sets {name}, .*: {hint}"):
         process({"env": {name: "1"}})
 
 
