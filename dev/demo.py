@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import shutil
 import signal
@@ -20,6 +21,7 @@ from dev.programs import ProgramFailed
 from dev.rest import ENDED, AirflowError, Run, until
 from dev.setup import hosts_python
 from tests.fleet import Fleet
+from tests.fleet.record import Mark
 
 DAGS = Path(__file__).parents[1] / "dags"
 HOSTS = 2
@@ -29,6 +31,8 @@ KINDS = {
     "loopback": "sshd processes on loopback, which share this machine",
 }
 PROGRESS = re.compile(r"\[rank \d+ \S+\] (rank|epoch) ")  # what the example's script says
+FOLDER = "distributed-training-demo-"
+OWNER = "owner.json"  # in the folder: the process that will clean it up
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -56,7 +60,7 @@ class Screen:
 
     def say(self, text: str) -> None:
         """Print a line of progress with the time it came at."""
-        print(f"{self.seconds():6.1f} s  {text}", flush=True)
+        show(f"{self.seconds():6.1f} s  {text}")
 
     def once(self, text: str) -> None:
         """Print what was not printed before."""
@@ -65,27 +69,37 @@ class Screen:
             self.say(text)
 
 
+def show(text: str) -> None:
+    """Print for whoever is still there: a terminal that was closed must not hinder the cleanup."""
+    try:
+        print(text, flush=True)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def main() -> int:
     """Run the demo; return its exit status."""
     parser = argparse.ArgumentParser(prog="python -m dev.demo", description=__doc__)
     parser.add_argument("--fleet", choices=KINDS, help="what the hosts are made of")
     kind = parser.parse_args().fleet
-    for number in SIGNALS:
-        signal.signal(number, _interrupt)
     screen, outcome = Screen(), Outcome()
-    folder = Path(tempfile.mkdtemp(prefix="distributed-training-demo-"))
+    forget_killed()
+    folder = make_folder()
     try:
+        for number in SIGNALS:
+            signal.signal(number, _interrupt)
         _demo(screen, outcome, folder, kind)
     except KeyboardInterrupt as reason:
-        screen.say(f"stopped by {reason}: hosts and Airflow are gone")
-        _forget_airflow(folder)
+        kept = _forget_airflow(folder)
+        screen.say(f"stopped by {reason}: hosts and Airflow are gone{kept}")
     except (AirflowError, ProgramFailed, RuntimeError, OSError) as error:
+        (folder / OWNER).unlink()
         screen.say(f"The demo failed: {error}\n\nAirflow's own logs are kept: {folder}/airflow")
     else:
         _forget_airflow(folder)
     finally:
         if not _terminal():
-            print(json.dumps(asdict(outcome)), flush=True)
+            show(json.dumps(asdict(outcome)))
     return 0 if outcome.state == "success" else 1
 
 
@@ -100,11 +114,29 @@ def _ignore_signals() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def _forget_airflow(folder: Path) -> None:
-    """Leave only what the training brought back, if anything."""
+def make_folder() -> Path:
+    """Make the folder of this demo, and note whose it is."""
+    folder = Path(tempfile.mkdtemp(prefix=FOLDER))
+    (folder / OWNER).write_text(json.dumps(asdict(Mark.of(os.getpid()))))
+    return folder
+
+
+def forget_killed() -> None:
+    """Clean up after demos of this user that were killed; their programs have ended with them."""
+    for note in Path(tempfile.gettempdir()).glob(f"{FOLDER}*/{OWNER}"):
+        with suppress(OSError, ValueError, TypeError):
+            ours = note.stat().st_uid == os.getuid()
+            if ours and not Mark(**json.loads(note.read_text())).alive():
+                _forget_airflow(note.parent)
+
+
+def _forget_airflow(folder: Path) -> str:
+    """Leave only what the training brought back, if anything; say where that is."""
     shutil.rmtree(folder / "airflow", ignore_errors=True)
+    (folder / OWNER).unlink(missing_ok=True)
     with suppress(OSError):
         folder.rmdir()
+    return f"; what the training brought back is in {folder}" if folder.exists() else ""
 
 
 def _terminal() -> bool:
@@ -131,8 +163,8 @@ def _demo(screen: Screen, outcome: Outcome, folder: Path, kind: str | None) -> N
         outcome.seconds = screen.seconds()
         _report(run, outcome)
         if _terminal():
-            print(f"\nThe web page {stack.url} stays up until you press Ctrl-C.")
-            print(f"User {user}, password {password}.", flush=True)
+            show(f"\nThe web page {stack.url} stays up until you press Ctrl-C.")
+            show(f"User {user}, password {password}.")
             signal.pause()
 
 
@@ -175,7 +207,7 @@ def _report(run: Run, outcome: Outcome) -> None:
     outcome.hosts, outcome.world_size = len(report["hosts"]), report["world_size"]
     outcome.accuracy = report["accuracy"]
     losses = " ".join(f"{loss:.3f}" for loss in report["loss"])
-    print(f"""
+    show(f"""
 Trained by {outcome.world_size} ranks on {", ".join(report["hosts"])}:
   loss      {losses}
   accuracy  {outcome.accuracy:.4f} of digits that the training had not seen

@@ -5,14 +5,19 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
+import sys
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from functools import cache
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
 
 import psutil  # type: ignore[import-untyped]
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
+
+# A program is the watchdog's before it begins, so that none is missed. Its stdin is the pipe.
+ENTER = 'echo $$ >&0; exec "$@" </dev/null'
 
 
 class ProgramFailed(Exception):
@@ -33,9 +38,24 @@ def session(leader: int) -> list[psutil.Process]:
     return list(members)
 
 
+@cache
+def _watchdog() -> IO[bytes]:
+    """Start what ends our programs if we are killed; return the pipe that tells it that we live."""
+    watchdog = subprocess.Popen(
+        [sys.executable, "-m", "dev.watchdog"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        cwd=Path(__file__).parents[1],
+        start_new_session=True,
+        bufsize=0,
+    )
+    assert watchdog.stdin is not None
+    return watchdog.stdin
+
+
 @dataclass(slots=True)
 class Program:
-    """One program; its output goes to its log."""
+    """One program; its output goes to its log. It ends with us, even if we are killed."""
 
     name: str
     command: list[str]
@@ -48,8 +68,8 @@ class Program:
         """Start it; its output goes to the end of its log."""
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                self.command,
-                stdin=subprocess.DEVNULL,
+                ["sh", "-c", ENTER, "sh", *self.command],
+                stdin=_watchdog(),
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env=dict(self.environment),
@@ -106,6 +126,8 @@ class Program:
         for process in alive:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
+        with contextlib.suppress(BrokenPipeError):
+            _watchdog().write(b"-%d\n" % self.process.pid)  # before others may have the number
         self.process.wait()
         _, left = psutil.wait_procs(alive, timeout=10)
         if left:

@@ -7,14 +7,21 @@ Python, to say so.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from types import FrameType
 
 OLDEST = (3, 11)
 TASKS = ("demo", "test", "lock")
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Stopped(BaseException):
+    """Raised when a signal asks us to end; whatever runs just now is ended first."""
 
 
 def main(arguments: list[str]) -> int:
@@ -27,13 +34,25 @@ def main(arguments: list[str]) -> int:
     if len(arguments) != 1 or arguments[0] not in TASKS:
         print(f"usage: python3 -m dev.setup {'|'.join(TASKS)}")
         return 2
+    for number in SIGNALS:
+        signal.signal(number, _stop)
     os.umask(0o022)  # the users of the test hosts must be able to read what root installs here
     try:
         prepare(arguments[0])
     except (RuntimeError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
+    except Stopped as stopped:
+        number = stopped.args[0]
+        print(f"stopped by {number.name}; what was begun is finished next time", file=sys.stderr)
+        return 128 + int(number)
     return 0
+
+
+def _stop(number: int, _: FrameType | None) -> None:
+    for each in SIGNALS:
+        signal.signal(each, signal.SIG_IGN)
+    raise Stopped(signal.Signals(number))
 
 
 def prepare(task: str) -> None:

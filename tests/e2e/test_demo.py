@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any
 import psutil  # type: ignore[import-untyped]
 import pytest
 
+from dev.demo import FOLDER, forget_killed
+from tests.fleet import wait
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -48,11 +51,41 @@ def test_a_demo_that_is_stopped_in_the_middle_leaves_nothing(demo: subprocess.Po
     for line in demo.stdout:
         if "[rank 0 gpu1]" in line:
             break
-    children = psutil.Process(demo.pid).children(recursive=True)
+    children = descendants(demo)
     demo.send_signal(signal.SIGTERM)
     assert last_line(demo.stdout.read())["state"] == "failed"
     assert demo.wait() == 1
     assert [child for child in children if lives(child)] == []
+
+
+def test_a_demo_that_is_killed_leaves_no_airflow(demo: subprocess.Popen[str]) -> None:
+    assert demo.stdout is not None
+    while "Airflow: starting" not in demo.stdout.readline():
+        pass
+    wait.until(lambda: len(components(demo)) >= 4, "Airflow does not begin", timeout=60)
+    airflow = components(demo)
+    home = Path(home_of(airflow[0]))
+    demo.kill()
+    demo.wait()
+    wait.until(lambda: not any(map(lives, airflow)), "Airflow lives on", timeout=60)
+    forget_killed()
+    assert not home.parent.exists()
+
+
+def descendants(demo: subprocess.Popen[str]) -> list[psutil.Process]:
+    return list(psutil.Process(demo.pid).children(recursive=True))
+
+
+def components(demo: subprocess.Popen[str]) -> list[psutil.Process]:
+    """Return Airflow's processes, whatever they call themselves."""
+    return [child for child in descendants(demo) if FOLDER in home_of(child)]
+
+
+def home_of(process: psutil.Process) -> str:
+    try:
+        return str(process.environ().get("AIRFLOW_HOME", ""))
+    except psutil.NoSuchProcess:
+        return ""
 
 
 def lives(process: psutil.Process) -> bool:
