@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -47,8 +46,13 @@ def _redacted(value: str, name: str | None = None) -> str:
     return str(redact(value, name, replacement=_GAP))
 
 
-def _hidden(value: str, redacted: str) -> tuple[str, ...]:
-    """Return the parts of a value that gaps were put in place of."""
-    parts = redacted.split(_GAP)
-    match = re.fullmatch("(.+?)".join(map(re.escape, parts)), value, re.DOTALL)
-    return match.groups() if match else ()
+def _hidden(value: str, redacted: str) -> Iterator[str]:
+    """Yield the parts of a value that gaps were put in place of; values may be megabytes."""
+    first, *others = redacted.split(_GAP)
+    start = len(first)
+    for part in others[:-1]:
+        end = value.find(part, start + 1)
+        yield value[start:end]
+        start = end + len(part)
+    if others:
+        yield value[start : len(value) - len(others[-1])]

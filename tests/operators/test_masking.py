@@ -38,3 +38,8 @@ def test_a_secret_in_an_argument_is_found(arguments: object) -> None:
 
 def test_what_is_no_secret_is_none() -> None:
     assert secrets_in([{"EPOCHS": 5, "EMPTY": ""}], [["--lr", 0.1], None, True]) == ()
+
+
+def test_a_secret_in_megabytes_is_found_at_once() -> None:
+    text = "lr=0.1 " * 300_000
+    assert secrets_in([{"A": f"{text}{KNOWN}{text}{KNOWN}"}], [f"{text}{KNOWN}"]) == (KNOWN,)
