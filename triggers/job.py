@@ -6,6 +6,8 @@ import asyncio
 import secrets
 from typing import TYPE_CHECKING, Any
 
+from airflow.sdk.execution_time import task_runner
+from airflow.sdk.execution_time.comms import DagRunStateResult, GetDagRunState
 from airflow.triggers.base import TriggerEvent
 
 from distributed_training.run.job import JobRef
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 # A triggerer that was frozen ends what Airflow has given to another one, as if a user had ended
 # it: https://github.com/apache/airflow/pull/73454. In so many seconds, that one is watching.
 REPLACEMENT = 15.0
+RUN_EVERY = 30.0  # seconds between two looks at the DAG run
 
 
 class JobTrigger(FleetTrigger):
@@ -52,8 +55,24 @@ class JobTrigger(FleetTrigger):
             echo = Echo(await asyncio.to_thread(tasklog.last_lines, self._earlier_logs))
             log, deadline = self.log.info, self.deadline
             self._watcher = Watcher(ref, agents, self._owner, log, deadline, echo)
-            outcome = await self._watcher.watch()
+            run = asyncio.ensure_future(self._end_with_run(self._watcher))
+            try:
+                outcome = await self._watcher.watch()
+            finally:
+                run.cancel()
         yield TriggerEvent(outcome.to_dict())
+
+    async def _end_with_run(self, watcher: Watcher) -> None:
+        """End the job when its DAG run is over.
+
+        A run that times out, or is failed by a user, in the moment that its task defers, leaves
+        the task deferred: Airflow calls nobody.
+        """
+        while ti := self.task_instance:
+            await asyncio.sleep(RUN_EVERY)
+            if await run_state(ti.dag_id, ti.run_id) in ("failed", "success"):
+                await watcher.end("its DAG run is over")
+                return
 
     async def _kill(self) -> None:
         """End the job unless another triggerer has taken it over; then it is not ours to end."""
@@ -65,3 +84,9 @@ class JobTrigger(FleetTrigger):
             reason, owner = "a user ended the task", self._owner
             for node in await stop(ref, agents, reason=reason, owner=owner, unwatched=new):
                 self.log.info("%s: %s %s", node.node.host.name, node.state, node.detail)
+
+
+async def run_state(dag_id: str, run_id: str) -> str | None:
+    """Return the state of a DAG run, as the triggerer is told by Airflow."""
+    answer = await task_runner.SUPERVISOR_COMMS.asend(GetDagRunState(dag_id=dag_id, run_id=run_id))
+    return answer.state if isinstance(answer, DagRunStateResult) else None

@@ -231,7 +231,8 @@ class Faults:
     def _killed(self, name: str, pause: float) -> Steps:
         with (yield from self._alone(name)):
             self.stage.airflow.kill(name)
-            yield pause
+            if pause:  # without one nobody may ask in between: the API server answers no more
+                yield pause
             self.stage.airflow.components[name].start()
             yield from self._well(name)
 

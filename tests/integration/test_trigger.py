@@ -6,6 +6,7 @@ import asyncio
 import json
 import secrets
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -143,3 +144,21 @@ def test_a_trigger_goes_on_where_the_last_one_stopped(jobs):
         assert asyncio.run(story()).error is None
     lines = [entry["event"] for entry in logged if entry["event"].startswith("[rank 2 ")]
     assert [line.partition("] ")[2] for line in lines] == [f"line {n}" for n in range(1, 41)]
+
+
+def test_a_job_does_not_outlive_its_dag_run(jobs, monkeypatch):
+    """A run that times out in the moment that its task defers leaves the task deferred."""
+
+    async def failed(dag_id, run_id):
+        return "failed"
+
+    async def story():
+        trigger = watcher(await started(jobs, "sleep 600"))
+        trigger.task_instance = SimpleNamespace(
+            dag_id="d", run_id="r", task_id="t", map_index=-1, try_number=1
+        )
+        return await event_of(trigger)
+
+    monkeypatch.setattr(job, "RUN_EVERY", 0.5)
+    monkeypatch.setattr(job, "run_state", failed)
+    assert "its DAG run is over" in str(asyncio.run(story()).error)
