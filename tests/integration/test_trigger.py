@@ -154,9 +154,8 @@ def test_a_job_does_not_outlive_its_dag_run(jobs, monkeypatch):
 
     async def story():
         trigger = watcher(await started(jobs, "sleep 600"))
-        trigger.task_instance = SimpleNamespace(
-            dag_id="d", run_id="r", task_id="t", map_index=-1, try_number=1
-        )
+        task: Any = SimpleNamespace(dag_id="d", run_id="r", task_id="t", map_index=-1, try_number=1)
+        trigger.task_instance = task
         return await event_of(trigger)
 
     monkeypatch.setattr(job, "RUN_EVERY", 0.5)
