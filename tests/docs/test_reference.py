@@ -1,0 +1,74 @@
+"""The reference pages name all that there is: parameters, fields, variables, modules, journal."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+from distributed_training import launchers
+from distributed_training.agent import agent
+from distributed_training.operators.base import TrainingOperator
+from distributed_training.operators.torch import TorchDistributedOperator
+from distributed_training.provider import FIELDS
+from tests.offers import offer, spec
+
+ROOT = Path(__file__).parents[2]
+FLOORS = ("cli", "operators", "triggers", "hooks", "run", "launchers", "transport")
+AGENTS_OWN = "DT_LOCK_DIR"  # lets tests keep their locks apart
+
+
+def page(name: str) -> str:
+    return (ROOT / "docs" / name).read_text()
+
+
+def told(name: str) -> set[str]:
+    """Return what stands in the first column of a page's tables."""
+    rows = re.findall(r"^\| ([^|]*`[^|]*) \|", page(name), re.MULTILINE)
+    return {word for row in rows for word in re.findall(r"`([^`]+)`", row)}
+
+
+def parameters(operator: type[TrainingOperator]) -> set[str]:
+    found = inspect.signature(operator.__init__).parameters.values()
+    return {each.name for each in found if each.kind == each.KEYWORD_ONLY}
+
+
+def test_every_parameter_of_the_operator_is_explained() -> None:
+    there = parameters(TrainingOperator) | parameters(TorchDistributedOperator)
+    assert there - told("torch.md") == set()
+
+
+@pytest.mark.parametrize("operator", [TrainingOperator, TorchDistributedOperator])
+def test_every_parameter_has_a_line_where_editors_look(operator: type[TrainingOperator]) -> None:
+    explained = re.findall(r":param (\w+):", operator.__doc__ or "")
+    assert parameters(operator) - set(explained) == set()
+
+
+def test_every_field_of_the_connection_is_explained() -> None:
+    assert set(FIELDS) - set(re.findall(r"`(\w+)`", page("fleet.md"))) == set()
+
+
+def test_every_variable_of_a_rank_is_explained() -> None:
+    asked = spec(checkpoint_dir="/c", hang_timeout=60.0)
+    plans = [launchers.plan(asked, [offer("gpu1", gpus=n), offer("gpu2", gpus=n)]) for n in (0, 1)]
+    processes = [process for plan in plans for process in plan.head.processes]
+    names = {name for each in processes for name in (*each.env, *each.defaults)}
+    names |= set(re.findall(r'"(DT_\w+)"', inspect.getsource(agent))) - {AGENTS_OWN}
+    shown = told("environment.md")
+    families = tuple(name[:-1] for name in shown if name.endswith("*"))
+    assert {name for name in names - shown if not name.startswith(families)} == set()
+
+
+@pytest.mark.parametrize("floor", FLOORS)
+def test_every_module_has_its_place(floor: str) -> None:
+    files = (ROOT / "distributed_training" / floor).glob("[!_]*.py")
+    shown = set(re.findall(r"`(\w+)`", page("inside.md")))
+    assert {file.stem for file in files} - shown == set()
+
+
+def test_every_kind_of_journal_line_is_explained() -> None:
+    source = inspect.getsource(agent)
+    kinds = re.findall(r'journal\.add\(\s*"(\w+)"|unless_ended\(\("(\w+)"', source)
+    assert {kind for found in kinds for kind in found if kind} | {"log"} <= told("inside.md")
