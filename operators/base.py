@@ -68,7 +68,7 @@ class TrainingOperator(BaseOperator):
     :param env: extra environment of the ranks
     :param host_env: extra environment by host, over ``env``
     :param python: interpreter on the hosts (the connection's, else ``python3``)
-    :param setup: shell commands run once on each node before the ranks
+    :param setup: bash commands run once on each node before the ranks
     :param master_port: port at which the ranks meet (a free one)
     :param queue_timeout: seconds to wait, deferred, for slots that other jobs hold; the job that
         has waited longest goes first
