@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # A watcher acknowledges lines some seconds late, when the next ones come: only so many seconds
 # before its end can come again.
-ECHO = 15.0
+ECHO = 20.0
 TAIL = 4 << 20  # bytes of each file that are looked at
 _OF_HOST = re.compile(r"\[(?:[^\]]* )?([^\] ]+)\] ")
 

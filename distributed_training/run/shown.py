@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter, deque
 
-SAFE_AFTER = 3.0  # seconds after which a line has surely reached the task's log
+SAFE_AFTER = 5.0  # seconds after which a line has surely reached the task's log
 
 
 class Progress:

@@ -234,11 +234,7 @@ class Watcher:
         old = 0 if node in self._own else int(stream.answer["size"])
         self._own.add(node)
         self.has_watched = True
-        try:
-            await self._take_all(state, stream, silence, old)
-        except asyncio.CancelledError:  # in good order: what was logged will reach the log
-            await stream.say(f"ack {self._offsets[node]}")
-            raise
+        await self._take_all(state, stream, silence, old)
 
     async def _take_all(self, state: NodeState, stream: Stream, silence: Silence, old: int) -> None:
         node = state.ref.node_rank

@@ -6,6 +6,7 @@ import asyncio
 import json
 import secrets
 import time
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -129,21 +130,27 @@ def test_a_trigger_does_not_end_a_job_that_another_one_has_taken_over(jobs):
     assert asyncio.run(story()).error is None
 
 
-def test_a_trigger_goes_on_where_the_last_one_stopped(jobs):
+def test_a_trigger_goes_on_where_the_log_of_the_last_one_ends(jobs, tmp_path):
     """A restarted triggerer starts from the first arguments; no line may come twice."""
+    log = tmp_path / "attempt=1.log.trigger.1.log"
 
-    async def story():
-        ref = await started(jobs, "for n in $(seq 40); do echo line $n; sleep 0.1; done")
+    async def story(logged):
+        ref = await started(jobs, "for n in $(seq 80); do echo line $n; sleep 0.1; done")
         first = asyncio.ensure_future(event_of(watcher(ref)))
-        await asyncio.sleep(2)
+        await asyncio.sleep(5)
         first.cancel()
         await asyncio.gather(first, return_exceptions=True)
-        return await event_of(watcher(ref))
+        now = datetime.now(UTC).isoformat()
+        shown = [json.dumps({"timestamp": now, "event": entry["event"]}) for entry in logged]
+        log.write_text("\n".join(shown))
+        second = watcher(ref)
+        second._earlier_logs = [log]
+        return await event_of(second)
 
     with capture_logs() as logged:
-        assert asyncio.run(story()).error is None
+        assert asyncio.run(story(logged)).error is None
     lines = [entry["event"] for entry in logged if entry["event"].startswith("[rank 2 ")]
-    assert [line.partition("] ")[2] for line in lines] == [f"line {n}" for n in range(1, 41)]
+    assert [line.partition("] ")[2] for line in lines] == [f"line {n}" for n in range(1, 81)]
 
 
 def test_a_job_does_not_outlive_its_dag_run(jobs, monkeypatch):
