@@ -131,21 +131,12 @@ class FleetHook(BaseHook):
     @property
     def quarantine(self) -> float:
         """Seconds that a host is left out after a fault of its own."""
-        return self._number("quarantine", 0.0)
+        return float(self.settings.extras.get("quarantine", 0))
 
     @property
     def disk_cap(self) -> float:
         """Bytes that ended jobs and sources may take on a host."""
-        return self._number("disk_cap", 100.0) * 1e9
-
-    def _number(self, extra: str, default: float) -> float:
-        given = self.settings.extras.get(extra, default)
-        try:
-            return float(given)
-        except (TypeError, ValueError):
-            raise PlanError(
-                f"connection {self.fleet_conn_id!r}: {extra}={given!r} is not a number"
-            ) from None
+        return float(self.settings.extras.get("disk_cap", 100)) * 1e9
 
     def transport(self, host: Host) -> Transport:
         """Return the way to a host for the worker, over paramiko; connects on first use."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from binascii import Error as BinasciiError
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from airflow.sdk.exceptions import AirflowException
 from paramiko import SSHException  # type: ignore[import-untyped]
 
 from distributed_training.errors import PlanError
+from distributed_training.provider import FIELDS
 from distributed_training.transport.keys import (
     HostKeys,
     certificate_of,
@@ -45,9 +47,12 @@ class Settings:
 def login(settings: Settings, host: Host) -> Login:
     """Return how a host is logged in to; PlanError tells what is wrong with the connection."""
     try:
+        if host.host_key:  # a wrong key of the connection is wrong, although this one goes before
+            _Parsed(settings, replace(host, host_key=None))
         return _login(_Parsed(settings, host), settings, host)
     except (AirflowException, SSHException, ValueError, TypeError) as error:
-        message = f"connection {settings.conn_id!r}, for host {host.name}: {error}"
+        what = "host_key: " if isinstance(error, SSHException | BinasciiError) else ""
+        message = f"connection {settings.conn_id!r}, for host {host.name}: {what}{error}"
         raise PlanError(message, host=host.name) from None
 
 
@@ -138,17 +143,29 @@ def _key(parsed: SSHHook, settings: Settings) -> asyncssh.SSHKey | None:
 
 
 def _host_keys(parsed: SSHHook, settings: Settings, host: Host, port: int) -> HostKeys:
+    # Read where a pinned key goes before, too: what is wrong there must not wait for other hosts.
+    known = _known_hosts(parsed.remote_host, settings, port)
     if parsed.host_key is not None:
         pinned = f"{parsed.host_key.get_name()} {parsed.host_key.get_base64()}"
         source = "the host list" if host.host_key else "the connection"
         return HostKeys((pinned,), source=f"host_key of {source}")
     if parsed.allow_host_key_change:
         return HostKeys(None)
-    known_hosts = None if _checks_nothing(settings) else settings.extras.get("known_hosts")
-    known = known_keys(known_hosts, parsed.remote_host, port)
+    known = known or known_keys(None, parsed.remote_host, port)
     if parsed.no_host_key_check and not known.trusted:
         return replace(known, trusted=None)
     return known
+
+
+def _known_hosts(host: str, settings: Settings, port: int) -> HostKeys | None:
+    """Return what the connection itself tells of a host."""
+    known_hosts = settings.extras.get("known_hosts")
+    if not known_hosts or _checks_nothing(settings):
+        return None
+    try:
+        return known_keys(known_hosts, host, port)
+    except PlanError as error:
+        raise PlanError(f"connection {settings.conn_id!r}: {error.message}") from None
 
 
 def _checks_nothing(settings: Settings) -> bool:
@@ -157,8 +174,14 @@ def _checks_nothing(settings: Settings) -> bool:
 
 
 def settings_of(connection: Any, extras: dict[str, Any]) -> Settings:
-    """Return what a connection says; a form's empty fields say nothing."""
+    """Return what a connection says; a form's empty fields say nothing.
+
+    :raises PlanError: an extra cannot be right
+    """
     given = {key: value for key, value in extras.items() if value not in (None, "")}
+    for name in FIELDS.keys() & given.keys():
+        if wrong := _wrong(given[name], **FIELDS[name]["schema"]):
+            raise PlanError(f"connection {connection.conn_id!r}: {name}{wrong}")
     return Settings(
         connection.conn_id,
         connection.login,
@@ -167,3 +190,15 @@ def settings_of(connection: Any, extras: dict[str, Any]) -> Settings:
         connection.port,
         given,
     )
+
+
+def _wrong(value: Any, type: list[str], minimum: int = 0, **_: Any) -> str | None:
+    """Return what is wrong with an extra by the schema of its field; URIs make text of all."""
+    kind, text = type[0], str(value).strip()
+    if kind == "string" and not isinstance(value, str | list):  # hosts may be a list
+        return f" is of type {value.__class__.__name__}, not text"
+    if kind == "integer" and not (text.isdecimal() and int(text) >= minimum):
+        return f"={value!r} is not a whole number of at least {minimum}"
+    if kind == "boolean" and text.lower() not in ("true", "false"):
+        return f"={value!r} is neither true nor false"
+    return None

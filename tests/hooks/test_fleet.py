@@ -29,6 +29,7 @@ CONNECTION = {
     "port": 2200,
     "extra": {"hosts": "gpu1 slots=2\nalice@gpu2 slots=4 port=2222", "known_hosts": "none"},
 }
+HOST_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ0nSZVmTpPXuw6xMYGf+oLuZlMEB6nFRp3GGFNxBhhX"
 # What Airflow's form stores when it is saved as it opens.
 EMPTY_FORM = {
     "private_key": "",
@@ -151,22 +152,49 @@ def test_quarantine_and_the_disk_cap_are_extras() -> None:
     hook = hook_of(with_extra(quarantine="600", disk_cap=50))
     assert (hook.quarantine, hook.disk_cap) == (600, 50e9)
     assert (hook_of(CONNECTION).quarantine, hook_of(CONNECTION).disk_cap) == (0, 100e9)
-    with pytest.raises(PlanError, match="connection 'gpus': quarantine='long' is not a number"):
-        _ = hook_of(with_extra(quarantine="long")).quarantine
 
 
 @pytest.mark.parametrize(
     ("extra", "why"),
     [
-        ({"conn_timeout": "soon"}, "soon"),
+        ({"quarantine": "long"}, "quarantine='long' is not a whole number of at least 0"),
+        ({"quarantine": -1}, "quarantine=-1 is not a whole number of at least 0"),
+        ({"disk_cap": "nan"}, "disk_cap='nan' is not a whole number of at least 1"),
+        ({"conn_timeout": "soon"}, "conn_timeout='soon' is not a whole number of at least 1"),
+        ({"python": 5}, "python is of type int, not text"),
+        ({"work_dir": ["/data"], "python": {}}, "python is of type dict, not text"),
+        ({"hosts": 5}, "hosts is of type int, not text"),
+        ({"no_host_key_check": "maybe"}, "no_host_key_check='maybe' is neither true nor false"),
+        ({"private_key": 5}, "private_key is of type int, not text"),
+    ],
+)
+def test_an_extra_that_cannot_be_right_is_refused_by_its_name(
+    extra: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(PlanError) as caught:
+        hook_of(with_extra(**extra))
+    assert caught.value.message == f"connection 'gpus': {why}"
+
+
+@pytest.mark.parametrize(
+    ("extra", "why"),
+    [
         ({"host_key": "ssh-dss AAAA"}, "DSA/DSS host keys are not supported"),
         ({"host_key": "ssh-rsa AAAA"}, "connection 'gpus', for host gpu1"),
         ({"host_key": "x" * 40, "no_host_key_check": True}, "connection 'gpus', for host gpu1"),
+        ({"host_key": "zzz"}, "connection 'gpus', for host gpu1: host_key: "),
+        ({"host_key": "zzzz"}, "connection 'gpus', for host gpu1: host_key: "),
         ({"disabled_algorithms": "{"}, "disabled_algorithms"),
+        ({"known_hosts": "/nope"}, "connection 'gpus': known_hosts /nope: No such file"),
+        ({"known_hosts": "garbage text"}, "connection 'gpus': known_hosts garbage text: No such"),
     ],
 )
-def test_a_wrong_extra_is_told_with_the_connection(extra: dict[str, Any], why: str) -> None:
-    hook = hook_of(with_extra(**extra))
+@pytest.mark.parametrize("hosts", ["gpu1", f'gpu1 host_key="{HOST_KEY}"'], ids=["", "pinned"])
+def test_a_wrong_extra_is_told_with_the_connection(
+    extra: dict[str, Any], why: str, hosts: str
+) -> None:
+    """Also where hosts have keys of their own, which go before it."""
+    hook = hook_of(with_extra(hosts=hosts, **extra))
     with pytest.raises(PlanError) as caught:
         hook.transport(hook.fleet.hosts[0])
     assert why in caught.value.message
