@@ -98,7 +98,7 @@ def snapshot(source_dir: Path) -> Snapshot:
 def _checked(source_dir: Path) -> Path:
     where = f"source_dir {source_dir}, read on the Airflow worker {socket.gethostname()},"
     try:
-        root = source_dir.resolve(strict=True)
+        root = source_dir.expanduser().resolve(strict=True)
         home = Path(os.environ.get("HOME") or "/").resolve()
     except (OSError, RuntimeError) as error:
         cause = getattr(error, "strerror", None) or error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import ObjectStoragePath
@@ -59,7 +60,7 @@ class Delivery:
             "restarts": ref.history.restarts,
             "metrics": dict(left.metrics),
             "outputs": await self._bring_outputs(ref),
-            "log_dir": self.log_dir,
+            "log_dir": at_home(self.log_dir) if self.log_dir else None,
             "result": left.result,
         }
 
@@ -68,7 +69,7 @@ class Delivery:
         if not self.log_dir:
             return
         try:
-            into = ObjectStoragePath(self.log_dir)
+            into = ObjectStoragePath(at_home(self.log_dir))
             await collect.logs(ref, self.agents, into, hider(self.secrets))
         except TrainingError as error:
             self.log.warning("Not all logs could be brought to %s: %s", self.log_dir, error)
@@ -76,5 +77,10 @@ class Delivery:
     async def _bring_outputs(self, ref: JobRef) -> dict[str, str]:
         if not self.outputs or self.output_dir is None:
             return {}
-        into = ObjectStoragePath(self.output_dir)
+        into = ObjectStoragePath(at_home(self.output_dir))
         return await collect.outputs(ref, self.agents, self.outputs, into)
+
+
+def at_home(path: str) -> str:
+    """Return a path with a leading ``~`` as the home of who runs the task; URLs stay."""
+    return str(Path(path).expanduser()) if path.startswith("~") else path

@@ -265,6 +265,13 @@ def test_a_wrong_source_dir_is_refused(
     assert f"source_dir {source / path}" in error.value.message
 
 
+def test_a_tilde_is_the_home_of_who_runs_the_task(
+    source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(source.parent))
+    assert digest(Path("~", source.name)) == digest(source)
+
+
 def digest(root: Path) -> str:
     with snapshot(root) as packed:
         return packed.sha256
