@@ -207,6 +207,8 @@ def named_in(selection: str | Sequence[str]) -> list[str]:
 
 def _parts(selection: str | Sequence[str]) -> list[str]:
     items = [selection] if isinstance(selection, str) else selection
+    if not isinstance(items, list | tuple) or not all(isinstance(item, str) for item in items):
+        raise PlanError(f"hosts={selection!r} is neither text nor a list of names")
     return [part.strip() for item in items for part in item.split("@")]
 
 

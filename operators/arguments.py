@@ -5,36 +5,66 @@ from __future__ import annotations
 import hashlib
 import re
 import shlex
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+import signal
+from collections.abc import Iterable, Mapping
+from inspect import Parameter, signature
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from distributed_training.errors import PlanError
 from distributed_training.plan import Program
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from airflow.sdk import Context
 
 Value = TypeVar("Value")
+_Kind = Literal["script", "module", "command"]
 
 _UNSET = (None, "", "None", "auto")  # what an optional number looks like after a template
+_NEVER = ("orphan_timeout",)  # None is not its default, but a choice
+BACKENDS = ("gloo", "nccl", "mpi", "ucc", "xccl")  # what torch itself has
 
 
 def given(value: Value | None) -> Value | None:
-    """Return what is there: a template makes an empty text or ``None`` of what is not."""
-    return None if value in ("", "None") else value
+    """Return what is there: a template makes a blank text or ``None`` of what is not."""
+    blank = isinstance(value, str) and value.strip() in ("", "None")
+    return None if blank else value
 
 
-def whole_number(name: str, value: int | str | None) -> int | None:
+def fill_in(task: object, names: Iterable[str]) -> None:
+    """Give parameters that templates left blank their defaults, as if they were not given."""
+    parameters: dict[str, Parameter] = {}
+    for kind in reversed(type(task).__mro__):
+        parameters |= signature(kind.__init__).parameters  # type: ignore[misc]  # of a class
+    for name in names:
+        value = getattr(task, name)
+        if name in _NEVER and str(value).strip() == "None":
+            setattr(task, name, None)
+        elif given(value) is None and name in parameters:
+            setattr(task, name, parameters[name].default)
+
+
+def text(name: str, value: object) -> str | None:
+    """Return a text or a path as text, or None where nothing is given.
+
+    :raises PlanError: it is something else
+    """
+    value = given(value)
+    if value is None:
+        return None
+    if not isinstance(value, str | PathLike):
+        raise PlanError(f"{name}={value!r} is not text")
+    return str(fspath(value))
+
+
+def whole_number(name: str, value: int | str | None, most: int | None = None) -> int | None:
     """Return a number of at least 1, or None where it is left to the plan.
 
     :raises PlanError: it is neither
     """
-    if value in _UNSET:
-        return None
-    text = str(value).strip()
-    if not text.isdecimal() or int(text) < 1:
-        raise PlanError(f"{name}={value!r} is not a whole number of at least 1")
-    return int(text)
+    return None if value in _UNSET else _whole_number(name, value, 1, most)
 
 
 def count(name: str, value: int | str | None) -> int:
@@ -42,26 +72,67 @@ def count(name: str, value: int | str | None) -> int:
 
     :raises PlanError: it is none
     """
-    return 0 if str(value).strip() in ("", "None", "0") else whole_number(name, value) or 0
+    return 0 if given(value) is None else _whole_number(name, value, 0)
 
 
-def seconds(name: str, value: float | str, unit: str = "seconds") -> float:
+def _whole_number(name: str, value: object, least: int, most: int | None = None) -> int:
+    text = str(value).strip()
+    if not text.isdecimal() or not least <= int(text) <= (most or int(text)):
+        bounds = f"from {least} to {most}" if most else f"of at least {least}"
+        raise PlanError(f"{name}={value!r} is not a whole number {bounds}")
+    return int(text)
+
+
+def seconds(
+    name: str, value: float | str, unit: str = "seconds", *, least: float = 0, why: str = ""
+) -> float:
     """Return a time in seconds, or in another unit.
 
-    :raises PlanError: it is not a number, or below zero
+    :param why: the reason for ``least``
+    :raises PlanError: it is not a number, or below the least
     """
     try:
         number = float(value)
     except (TypeError, ValueError):
         number = -1.0
-    if not 0 <= number < float("inf"):
-        raise PlanError(f"{name}={value!r} is not a number of {unit}")
+    if not least <= number < float("inf"):
+        reason = f": {why}" if why else ""
+        raise PlanError(f"{name}={value!r} is not a number of {unit}, at least {least:g}{reason}")
     return number
 
 
-def optional_seconds(name: str, value: float | str | None) -> float | None:
+def optional_seconds(name: str, value: float | str | None, least: float = 0) -> float | None:
     """Return a time in seconds, or None for never."""
-    return None if value in _UNSET else seconds(name, value or 0)
+    if value is None or value in _UNSET:
+        return None
+    return seconds(name, value, least=least, why="None is for never")
+
+
+def signal_name(name: str, value: int | str) -> str:
+    """Return a signal as ``SIGTERM``; it may be written as ``TERM`` or 15, too.
+
+    :raises PlanError: there is no such signal
+    """
+    word = str(value).strip().upper()
+    for each in signal.Signals:
+        if word in (each.name, each.name.removeprefix("SIG"), str(int(each))):
+            return each.name
+    raise PlanError(f"{name}={value!r} is no signal; write SIGTERM, TERM or 15")
+
+
+def backend_name(value: object) -> str | None:
+    """Return a backend of ``torch.distributed``, or one for each kind of device.
+
+    :raises PlanError: torch has none of that name
+    """
+    name = (text("backend", value) or "").lower() or None
+    for each in name.split(",") if name else ():
+        if each.rpartition(":")[2].strip() not in BACKENDS:
+            raise PlanError(
+                f"backend={value!r} is none of {', '.join(BACKENDS)}; a backend that a plugin "
+                "brings to torch is set as DT_BACKEND in env="
+            )
+    return name
 
 
 def switch(name: str, value: bool | str) -> bool:
@@ -73,61 +144,96 @@ def switch(name: str, value: bool | str) -> bool:
 
 
 def program(
-    script: str | None,
-    module: str | None,
+    script: object,
+    module: object,
     command: str | Sequence[str] | None,
-    arguments: Sequence[Any] | Mapping[str, Any] | str,
+    arguments: Iterable[Any] | Mapping[Any, Any] | str | None,
 ) -> Program:
     """Return what each rank runs.
 
     :raises PlanError: not exactly one of script, module and command is given
     """
-    given = {"script": script, "module": module, "command": command}
-    named = [name for name, value in given.items() if value]
+    programs: dict[_Kind, str | tuple[str, ...] | None] = {
+        "script": text("script", script),
+        "module": text("module", module),
+        "command": _command(command),
+    }
+    named = {kind: value for kind, value in programs.items() if value}
     if len(named) != 1:
         raise PlanError(
             "give exactly one of script=, module= and command= to say what each rank runs; "
             f"given: {', '.join(named) or 'none'}"
         )
-    words = tuple(argument_list(arguments))
-    if script:
-        return Program("script", script, words)
-    if module:
-        return Program("module", module, words)
-    assert command is not None
-    value = command if isinstance(command, str) else tuple(map(str, command))
-    return Program("command", value, words)
+    ((kind, value),) = named.items()
+    return Program(kind, value, tuple(argument_list(arguments)))
 
 
-def argument_list(arguments: Sequence[Any] | Mapping[str, Any] | str) -> list[str]:
-    """Return arguments as words: ``{"epochs": 5, "amp": True}`` is ``--epochs 5 --amp``."""
-    if isinstance(arguments, str):
-        return shlex.split(arguments)
-    if not isinstance(arguments, Mapping):
-        return [str(argument) for argument in arguments]
-    words: list[str] = []
-    for name, value in arguments.items():
-        if value is None or value is False:
-            continue
-        option = name if name.startswith("-") else f"--{name}"
-        many = value if isinstance(value, list | tuple) else [value]
-        words += [option] if value is True else [option, *map(str, many)]
+def _command(command: object) -> str | tuple[str, ...] | None:
+    if not isinstance(command, list | tuple):
+        return text("command", command)
+    words = tuple(map(str, command))
+    if words and not words[0].strip():
+        raise PlanError(f"command={command!r} begins with no program")
     return words
 
 
-def variables(name: str, env: Mapping[str, Any] | None) -> dict[str, str]:
+def argument_list(arguments: Iterable[Any] | Mapping[Any, Any] | str | None) -> list[str]:
+    """Return arguments as words: ``{"epochs": 5, "amp": True}`` is ``--epochs 5 --amp``.
+
+    :raises PlanError: they are neither words nor options
+    """
+    arguments = given(arguments)
+    if arguments is None:
+        return []
+    if isinstance(arguments, str):
+        return _words(arguments)
+    if isinstance(arguments, Mapping):
+        return [word for name, value in arguments.items() for word in _option(str(name), value)]
+    if isinstance(arguments, bytes) or not isinstance(arguments, Iterable):
+        raise PlanError(f"arguments={arguments!r} is neither list, text nor dict")
+    return [str(argument) for argument in arguments]
+
+
+def _words(arguments: str) -> list[str]:
+    try:
+        return shlex.split(arguments)
+    except ValueError as error:
+        raise PlanError(f"arguments= cannot be split ({error}); a list needs no quotes") from None
+
+
+def _option(name: str, value: Any) -> list[str]:
+    if value is None or value is False:
+        return []
+    option = name if name.startswith("-") else f"--{name}"
+    many = value if isinstance(value, list | tuple) else [value]
+    return [option] if value is True else [option, *map(str, many)]
+
+
+def variables(name: str, env: object) -> dict[str, str]:
     """Return environment variables, every value as text.
 
     :raises PlanError: it is not a mapping of names to plain values
     """
-    if not isinstance(env, Mapping):
-        if env is None:
-            return {}
-        raise PlanError(f"{name} is not a mapping of names to values: {type(env).__name__}")
+    env = _mapping(name, env, "values")
     for key, value in env.items():
         if value is None or isinstance(value, Mapping | list | tuple):
             raise PlanError(f"{name}: {key} is {type(value).__name__}; give it as text")
     return {str(key): str(value) for key, value in env.items()}
+
+
+def variables_by_host(name: str, env: object) -> dict[str, dict[str, str]]:
+    """Return environment variables of each host that has some of its own."""
+    by_host = _mapping(name, env, "variables")
+    return {str(host): variables(f"{name}[{host!r}]", own) for host, own in by_host.items()}
+
+
+def _mapping(name: str, value: object, values: str) -> Mapping[Any, Any]:
+    value = given(value)
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise PlanError(f"{name} is not a mapping of names to {values}: {type(value).__name__}")
+    return value
 
 
 def job_label(context: Context | Mapping[str, Any]) -> dict[str, str]:

@@ -16,14 +16,18 @@ from distributed_training.errors import PlanError, TrainingError
 from distributed_training.hooks.fleet import FleetHook
 from distributed_training.operators.arguments import (
     count,
+    fill_in,
     given,
     job_id,
     job_label,
     optional_seconds,
     program,
     seconds,
+    signal_name,
     switch,
+    text,
     variables,
+    variables_by_host,
     whole_number,
 )
 from distributed_training.operators.life import Life
@@ -48,6 +52,8 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from distributed_training.fleet import Host
+
+_SIGN_OF_LIFE = "a host that is well gives a sign of life every 5 seconds"
 
 
 class TrainingOperator(BaseOperator):
@@ -98,7 +104,7 @@ class TrainingOperator(BaseOperator):
         "nproc_per_node", "hosts", "hostfile", "oversubscribe", "env", "host_env", "python",
         "setup", "master_port", "queue_timeout", "start_timeout", "stop_signal", "grace_period",
         "host_timeout", "hang_timeout", "orphan_timeout", "max_restarts", "max_error_restarts",
-        "keep_days", "outputs", "output_dir", "log_dir",
+        "keep_days", "checkpoint_dir", "outputs", "output_dir", "log_dir",
     )  # fmt: skip
     template_fields_renderers: ClassVar[dict[str, str]] = {"env": "json", "setup": "bash"}
     ui_color = "#e8f0fe"
@@ -110,7 +116,7 @@ class TrainingOperator(BaseOperator):
         script: str | None = None,
         module: str | None = None,
         command: str | Sequence[str] | None = None,
-        arguments: Sequence[Any] | Mapping[str, Any] | str = (),
+        arguments: Sequence[Any] | Mapping[str, Any] | str | None = (),
         source_dir: str | None = None,
         nnodes: int | str | None = None,
         nproc_per_node: int | str = "auto",
@@ -124,7 +130,7 @@ class TrainingOperator(BaseOperator):
         master_port: int | str | None = None,
         queue_timeout: float | str = 0,
         start_timeout: float | str = 300,
-        stop_signal: str = "SIGTERM",
+        stop_signal: str | int = "SIGTERM",
         grace_period: float | str = 30,
         host_timeout: float | str = 60,
         hang_timeout: float | str | None = None,
@@ -203,6 +209,7 @@ class TrainingOperator(BaseOperator):
             self._life.cancel()
 
     def _live(self, context: Context) -> Life:
+        fill_in(self, self.template_fields)
         self._life = Life(self, context)  # pyright: ignore[reportArgumentType]  (a file and its link)
         return self._life
 
@@ -213,6 +220,7 @@ class TrainingOperator(BaseOperator):
             async with self.agents(self.hook.fleet.hosts) as agents:
                 return (await propose(spec, list(agents.values())))[0]
 
+        fill_in(self, self.template_fields)
         with self.source() as source:
             plan = asyncio.run(ask(self.spec({}, source)))
         for line in plan.describe():
@@ -230,6 +238,7 @@ class TrainingOperator(BaseOperator):
         """
         if self.outputs and not self.output_dir:
             raise PlanError("outputs= names what to bring back, but output_dir= does not say where")
+        self.budget()  # what it refuses must be known before anything is started
         return JobSpec(
             job_id=job_id(context),
             label=job_label(context),
@@ -239,23 +248,20 @@ class TrainingOperator(BaseOperator):
             nproc_per_node=whole_number("nproc_per_node", self.nproc_per_node),
             oversubscribe=switch("oversubscribe", self.oversubscribe),
             env=variables("env", self.env),
-            host_env={
-                host: variables(f"host_env[{host!r}]", env)
-                for host, env in (self.host_env or {}).items()
-            },
+            host_env=self._host_env(),
             secrets=self.secrets(),
-            python=given(self.python) or self.hook.python or "python3",
-            setup=given(self.setup),
+            python=text("python", self.python) or self.hook.python or "python3",
+            setup=text("setup", self.setup),
             source=source.sha256 if source else None,
-            checkpoint_dir=given(self.checkpoint_dir),
-            master_port=whole_number("master_port", self.master_port),
+            checkpoint_dir=text("checkpoint_dir", self.checkpoint_dir),
+            master_port=whole_number("master_port", self.master_port, most=65535),
             since=time.time() if self.queue_seconds() else None,
-            stop_signal=self.stop_signal,
+            stop_signal=signal_name("stop_signal", self.stop_signal),
             grace_period=seconds("grace_period", self.grace_period),
-            start_timeout=seconds("start_timeout", self.start_timeout),
-            host_timeout=seconds("host_timeout", self.host_timeout),
-            hang_timeout=optional_seconds("hang_timeout", self.hang_timeout) or None,
-            orphan_timeout=optional_seconds("orphan_timeout", self.orphan_timeout),
+            start_timeout=seconds("start_timeout", self.start_timeout, least=1),
+            host_timeout=seconds("host_timeout", self.host_timeout, least=6, why=_SIGN_OF_LIFE),
+            hang_timeout=optional_seconds("hang_timeout", self.hang_timeout, least=1),
+            orphan_timeout=optional_seconds("orphan_timeout", self.orphan_timeout, least=1),
             quarantine=self.hook.quarantine,
             keep_days=seconds("keep_days", self.keep_days, "days"),
             disk_cap=self.hook.disk_cap,
@@ -264,21 +270,34 @@ class TrainingOperator(BaseOperator):
     @contextmanager
     def source(self) -> Iterator[Snapshot | None]:
         """Yield the packed source folder, if there is one."""
-        if not self.source_dir:
+        folder = text("source_dir", self.source_dir)
+        if folder is None:
             yield None
             return
-        with snapshot(Path(self.source_dir)) as taken:
+        with snapshot(Path(folder)) as taken:
             self.log.info("%s", taken.summary())
             yield taken
 
     def secrets(self) -> tuple[str, ...]:
         """Return the values that must not be seen in a log."""
-        environments = [self.env or {}, *(self.host_env or {}).values()]
+        by_host = variables_by_host("host_env", self.host_env)
+        environments = [variables("env", self.env), *by_host.values()]
         return secrets_in(environments, [self.arguments, self.command, self.setup])
+
+    def _host_env(self) -> dict[str, dict[str, str]]:
+        by_host = variables_by_host("host_env", self.host_env)
+        selected = {host.name for host in self.hook.fleet.hosts} if by_host else ()
+        for name in by_host:
+            if name not in selected:
+                raise PlanError(
+                    f"host_env names {name!r}, which is no host of the task; its hosts are "
+                    f"{', '.join(sorted(selected))}"
+                )
+        return by_host
 
     def budget(self) -> Budget:
         """Return how often the ranks may be started again within a try."""
-        own_port = whole_number("master_port", self.master_port) is not None
+        own_port = given(self.master_port) not in (None, "auto")
         return Budget(
             lost_hosts=count("max_restarts", self.max_restarts),
             errors=count("max_error_restarts", self.max_error_restarts),
@@ -296,7 +315,7 @@ class TrainingOperator(BaseOperator):
         """The fleet, as far as the task may use it."""
         return FleetHook(
             self.fleet_conn_id,
-            hostfile=given(self.hostfile),
+            hostfile=text("hostfile", self.hostfile),
             hosts=given(self.hosts),
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any, Literal
 
+from distributed_training.operators.arguments import backend_name, text
 from distributed_training.operators.base import TrainingOperator
 
 if TYPE_CHECKING:
@@ -50,6 +51,6 @@ class TorchDistributedOperator(TrainingOperator):
         """Return the validated specification of this try."""
         return dataclasses.replace(
             super().spec(context, source),
-            backend=self.backend or None,
-            local_rank_argument=self.local_rank_argument or None,
+            backend=backend_name(self.backend),
+            local_rank_argument=text("local_rank_argument", self.local_rank_argument),
         )
