@@ -1682,11 +1682,13 @@ class Preflight:
     def setup(self) -> Optional[Json]:
         """Run the setup script, by bash as a command that is given as text."""
         log = self.node.at("logs", "setup.log")
+        argv = ["bash", "-c", self.request["setup"]]
         try:
-            pid = spawn(["bash", "-c", self.request["setup"]], self.env, self.work, log)
+            pid = spawn(argv, self.env, self.work, log)
         except OSError as error:
-            why = f"bash cannot be executed: {error.strerror}"
-            return problem("the setup script cannot run", why, "install bash on this host")
+            why, do = f"bash cannot be executed: {error.strerror}", "install bash on this host"
+            large = too_large(argv, self.env, error)
+            return problem("the setup script cannot run", *(large or (why, do)))
         code, name = exit_of(os.waitpid(pid, 0)[1])
         if code == 0:
             return None
@@ -1713,6 +1715,8 @@ class Preflight:
         path = os.path.join(self.work, name)
         if not os.path.exists(path):
             do = "check its name, and that source_dir holds it and does not ignore it"
+            if os.path.isabs(name):
+                do = "check its name, and that this host has it; it is sent if it is in source_dir"
             return problem(f"{name} is missing", f"there is no {path}", do)
         if not os.access(path, os.R_OK):
             return problem(
@@ -1817,7 +1821,7 @@ class Gang:
             try:
                 pid = spawn(argv, env, self.node.at("work"), log, keep)
             except (OSError, IndexError, TypeError, ValueError) as error:
-                raise exec_failed(name, argv, error) from error
+                raise exec_failed(name, argv, env, error) from error
             set_oom_score(str(pid), 0)
             self.started[pid] = Started(name, rank, pid)
         for process in self.started.values():
@@ -1934,12 +1938,29 @@ def numbered(ranks: Set[int]) -> str:
     return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, sorted(ranks)))}"
 
 
-def exec_failed(name: str, argv: Sequence[str], error: Exception) -> Refusal:
+def exec_failed(name: str, argv: Sequence[str], env: Dict[str, str], error: Exception) -> Refusal:
     """Return the refusal for a program that cannot be executed."""
-    why = getattr(error, "strerror", None) or str(error)
     do = "give its path on this host, executable and on a file system that allows programs"
+    why, do = too_large(argv, env, error) or (getattr(error, "strerror", None) or str(error), do)
     message = f"{name}: cannot execute {argv[0] if argv else '(nothing)'}: {why}; {do}"
     return Refusal("exec_failed", message, name=name)
+
+
+def too_large(
+    argv: Sequence[str], env: Dict[str, str], error: Exception
+) -> Optional[Tuple[str, str]]:
+    """Return what is larger than execve(2) allows, if that is the error, and what to do."""
+    if getattr(error, "errno", None) != errno.E2BIG:
+        return None
+    sizes = {f"argument {n}": len(os.fsencode(word)) for n, word in enumerate(argv)}
+    sizes.update((f"variable {name}", len(os.fsencode(text))) for name, text in env.items())
+    largest = max(sizes, key=sizes.__getitem__)
+    one, all_of_it = 32 * os.sysconf("SC_PAGE_SIZE") >> 10, os.sysconf("SC_ARG_MAX") >> 10
+    why = (
+        f"arguments and variables have {sum(sizes.values()) >> 10} KiB, {largest} alone has "
+        f"{sizes[largest] >> 10}; Linux allows {all_of_it} KiB, and {one} for each"
+    )
+    return why, "put what is large into a file in source_dir"
 
 
 # --- Supervisor ------------------------------------------------------------------------------
@@ -2126,9 +2147,11 @@ class Supervisor:
         try:
             self.listener = listen(port)
         except OSError as error:
-            if error.errno != errno.EADDRINUSE:
-                raise
-            raise port_taken(port) from error
+            if error.errno == errno.EADDRINUSE:
+                raise port_taken(port) from error
+            why = f"{user_name()} cannot listen there: {error.strerror}"
+            do = "set master_port= to another, above 1023, or leave it out"
+            raise preflight_failed([problem(f"port {port} cannot be used", why, do)]) from error
 
     def check(self) -> None:
         """Run the preflight in a child, which reports like any client, so that nothing waits."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from distributed_training.errors import HostUnreachable
+from distributed_training.errors import HostUnreachable, TrainingError
 from distributed_training.plan import Offer
 from distributed_training.run.agents import ANSWER_TIMEOUT, HostAgent, answers_of_all
 
@@ -42,8 +42,16 @@ async def offers(
 
     answers, errors = await answers_of_all(agents, ask)
     if errors and (needed is None or len(answers) < needed):
-        raise type(errors[0]).together(errors)
+        raise type(errors[0]).together([*errors, *_advice(errors, answers)])
     return answers
+
+
+def _advice(errors: Sequence[TrainingError], answers: Sequence[Offer]) -> list[TrainingError]:
+    """Return how to go on without hosts that are not there, if others are."""
+    if not answers or not isinstance(errors[0], HostUnreachable):
+        return []
+    names = "@".join(offer.host.name for offer in answers)
+    return [HostUnreachable(f"To go on without, select the others: hosts={names!r}")]
 
 
 async def offer(agent: HostAgent, **fields: Any) -> Offer:

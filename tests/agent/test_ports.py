@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.agent.host import Job, texts, until
+from tests.agent.host import Job, as_user, texts, until
 
 if TYPE_CHECKING:
     from tests.agent.conftest import NewJob
@@ -53,6 +53,14 @@ def test_a_port_of_another_job_is_refused_with_that_job(job: Job, new_job: NewJo
     error = new_job().prepare(port=port)["error"]
     assert error["kind"] == "port_taken"
     assert error["pid"] == job.agents()[0]
+
+
+def test_a_port_that_the_user_may_not_have_is_named(new_job: NewJob, shared: Path) -> None:
+    job = new_job(as_user(65001, shared))
+    (problem,) = job.prepare(port=80)["error"]["problems"]
+    assert problem["what"] == "port 80 cannot be used"
+    assert problem["why"] == "65001 cannot listen there: Permission denied"
+    assert "set master_port= to another" in problem["do"]
 
 
 def test_a_port_is_listened_on_until_the_rank_binds_it(job: Job) -> None:

@@ -61,6 +61,7 @@ def test_everything_that_is_wrong_is_said_at_once(job: Job) -> None:
         "train.py is missing",
         "/no/data is missing",
     ]
+    assert ["source_dir holds it" in each["do"] for each in found[2:]] == [True, False]
 
 
 def test_a_source_becomes_the_working_folder(job: Job, folder: Path) -> None:

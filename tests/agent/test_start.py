@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -169,3 +170,25 @@ def test_a_rank_gets_default_signals(job: Job) -> None:
     program = "import signal; print([s.name for s in signal.Signals if s not in (32, 33)"
     program += " and signal.getsignal(s) == signal.SIG_IGN])"
     assert texts(job.run(program)) == ["['SIGPIPE', 'SIGXFSZ']"]  # Python's own doing
+
+
+@pytest.mark.parametrize(
+    ("words", "env", "what"),
+    [
+        (["small"], {"LARGE": "x" * 200_000}, "variable LARGE alone has 195; Linux allows .* 128"),
+        (["x" * 200_000], {}, "argument 1 alone has 195;"),
+        (["x" * 100_000] * 100, {}, "arguments and variables have 97.. KiB"),
+    ],
+)
+def test_what_is_too_large_is_named_with_its_size(
+    job: Job, words: list[str], env: dict[str, str], what: str
+) -> None:
+    job.prepare()
+    rank = {**job.rank(0, ""), "argv": ["true", *words], "env": env}
+    error = job.start(processes=[rank], ranks=[0])["error"]
+    assert re.search(f"cannot execute true: .*{what}.*into a file in source_dir", error["message"])
+
+
+def test_a_setup_that_is_too_large_is_named_with_its_size(job: Job) -> None:
+    (found,) = job.prepare(setup="true", setup_env={"LARGE": "x" * 200_000})["error"]["problems"]
+    assert "variable LARGE alone has 195" in found["why"]
