@@ -133,6 +133,10 @@ class OutputMissing(TrainingError):
     """Raised when a job ended well but an output that it should have left is not there."""
 
 
+class DeliveryFailed(TrainingError):
+    """Raised when what a job left cannot be brought or handed on; a retry does not train anew."""
+
+
 class JobStalled(TrainingError):
     """Raised when no rank has printed a line or noted a metric for ``hang_timeout``."""
 

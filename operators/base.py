@@ -30,6 +30,7 @@ from distributed_training.operators.arguments import (
     variables_by_host,
     whole_number,
 )
+from distributed_training.operators.delivery import output_paths
 from distributed_training.operators.life import Life
 from distributed_training.operators.masking import secrets_in
 from distributed_training.operators.restart import Budget
@@ -92,7 +93,8 @@ class TrainingOperator(BaseOperator):
     :param keep_days: days that the job's folders stay on the hosts after its end
     :param checkpoint_dir: folder on the hosts for checkpoints, handed on as ``DT_CHECKPOINT_DIR``;
         restarts and retries find the newest complete one in ``DT_RESUME_FROM``
-    :param outputs: paths to bring back from the head, relative to the working directory
+    :param outputs: paths to bring back from the head, relative to the working directory or
+        absolute; ``*`` and ``**`` make a pattern
     :param output_dir: where to bring them: a local path or any object store URL
     :param log_dir: where the whole log of each rank goes at the end
     :param deferrable: free the worker while the job runs; with False, a worker that is stopped
@@ -139,7 +141,7 @@ class TrainingOperator(BaseOperator):
         max_error_restarts: int | str = 0,
         keep_days: float | str = 7,
         checkpoint_dir: str | None = None,
-        outputs: Sequence[str] = (),
+        outputs: str | Sequence[str] = (),
         output_dir: str | None = None,
         log_dir: str | None = None,
         deferrable: bool = True,
@@ -236,7 +238,7 @@ class TrainingOperator(BaseOperator):
 
         :raises PlanError: an argument cannot be right
         """
-        if self.outputs and not self.output_dir:
+        if output_paths(self.outputs) and not given(self.output_dir):
             raise PlanError("outputs= names what to bring back, but output_dir= does not say where")
         self.budget()  # what it refuses must be known before anything is started
         return JobSpec(

@@ -9,15 +9,19 @@ import secrets
 import time
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
+from airflow.sdk.bases.xcom import BaseXCom
+
 from distributed_training.errors import (
+    DeliveryFailed,
     HostUnreachable,
     JobCancelled,
     JobTimeout,
     SlotsBusy,
     TrainingError,
 )
-from distributed_training.operators.delivery import Delivery
+from distributed_training.operators.delivery import Delivery, destination, output_paths
 from distributed_training.operators.memory import JobMemory
+from distributed_training.run.collect import reason
 from distributed_training.run.job import History, JobRef
 from distributed_training.run.launch import launch
 from distributed_training.run.queue import Queue, Waiting, tickets, withdraw
@@ -106,6 +110,8 @@ class Life:
         """
         with self._task.source() as source:
             spec = self._task.spec(self._context, source)
+            if self._task.outputs:
+                destination(str(self._task.output_dir))
             resumes = history.restarts > 0 or self._memory.is_retry()
             spec = dataclasses.replace(spec, resumes=resumes)
             if before:  # a job never shrinks: a spare host takes the place of a lost one
@@ -204,8 +210,23 @@ class Life:
         if history and (again := self._start_again(ended, history)):
             return self._settle(again)
         result = self._run(self._deliver(ended))
-        self._memory.deliver()
+        self._hand_on(result)
         return result
+
+    def _hand_on(self, result: dict[str, Any]) -> None:
+        """Push the result and note that; if it cannot be, a retry has to find it undelivered.
+
+        Airflow pushes it as well, but only after the task, when nothing can be noted any more.
+        """
+        try:
+            if self._task.do_xcom_push:
+                self._context["ti"].xcom_push(BaseXCom.XCOM_RETURN_KEY, result)
+        except Exception as error:  # a backend of XCom raises what its library likes
+            raise DeliveryFailed(
+                f"the job ended well, but Airflow does not take what the task returns: "
+                f"{reason(error)}; a retry hands it on without training anew"
+            ) from error
+        self._memory.deliver()
 
     def _start_again(self, ended: Outcome, history: History) -> Outcome | JobRef | None:
         """Start the ranks once more; None if they cannot be, and the failure is final."""
@@ -222,9 +243,11 @@ class Life:
     async def _deliver(self, outcome: Outcome) -> dict[str, Any]:
         task = self._task
         async with self._task.agents([node.host for node in outcome.ref.nodes]) as agents:
-            delivery = Delivery(
-                agents, task.outputs, task.output_dir, task.log_dir, task.log, task.secrets()
+            paths = output_paths(task.outputs)
+            output_dir, log_dir = (
+                place and str(place) for place in (task.output_dir, task.log_dir)
             )
+            delivery = Delivery(agents, paths, output_dir, log_dir, task.log, task.secrets())
             return await delivery.of(outcome)
 
     def _defer(self, ref: JobRef) -> NoReturn:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from airflow.sdk import ExceptionRetryPolicy, RetryAction, RetryRule
 
 from distributed_training.errors import (
+    DeliveryFailed,
     GpuFault,
     HostUnreachable,
     HostWithheld,
@@ -44,6 +45,7 @@ def retry_policy(
             RetryRule(PortTaken, again, delay, "a port was taken"),
             RetryRule(SlotsBusy, again, busy_delay or delay, "slots were busy"),
             RetryRule(JobCancelled, again, delay, "the job was ended from outside"),
+            RetryRule(DeliveryFailed, again, delay, "only what the job left has to be brought"),
             RetryRule(PlanError, never, reason="what was asked for cannot be met"),
             RetryRule(OutOfMemory, never, reason="the same memory would run out again"),
             RetryRule([RankFailed, StartFailed], never, reason="the program failed"),

@@ -12,6 +12,7 @@ import re
 import select
 import signal
 import socket
+import stat
 import struct
 import sys
 import time
@@ -19,7 +20,7 @@ import time
 TYPE_CHECKING = False  # importing typing would cost every call several milliseconds
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
-    from typing import Any, Dict, List, Optional, Set, Tuple
+    from typing import Any, Dict, FrozenSet, List, Optional, Set, Tuple
 
     Json = Dict[str, Any]
     Check = Callable[[], Optional[Json]]
@@ -60,6 +61,7 @@ JOURNAL_BACKLOG = 1 << 20
 JOURNAL_TIMEOUT = 60.0  # how long a full disk may keep the last journal line
 SEND_CHUNK = 256 << 10
 RESULT_LIMIT = 1 << 20
+DISK_LOW = 1 << 20  # bytes: a disk with less is full, but for some odd blocks
 GPU_RELEASE_TIMEOUT = 10.0  # a driver frees memory a little after the last process has ended
 NEVER_STARTED = "stopped: not started"  # the end of a node whose gang did not come about
 PREPARED_WAIT = 5.0
@@ -949,6 +951,7 @@ class Journal:
         self._rest = b""
         self._fresh = True
         self.backlog = 0
+        self.refused = ""  # why something could not be written at once
 
     def add(self, kind: str, **fields: object) -> None:
         """Add an event."""
@@ -978,12 +981,14 @@ class Journal:
         data = self._rest + "".join(self._lines).encode("utf-8", "replace")
         self._lines = []
         size = os.fstat(self.fd).st_size
-        with contextlib.suppress(OSError):
+        try:
             written = os.write(self.fd, data)
             whole = data.rfind(b"\n", 0, written) + 1
             if whole < written:
                 os.ftruncate(self.fd, size + whole)
             data = data[whole:]
+        except OSError as error:
+            self.refused = error.strerror or str(error)
         self._rest, self.backlog = data, len(data)
 
     def _repair(self) -> None:
@@ -2246,6 +2251,7 @@ class Supervisor:
     def finish(self) -> None:
         """Write the last line, give everything back and answer whoever waits for that."""
         self.logs.finish()
+        self.note_full_disk()
         survivors = self.ending.survivors if self.ending else []
         leave_no_shm(self.since)
         failed = self.gpus and self.gang.failed  # else nobody asks how the GPUs are
@@ -2267,6 +2273,14 @@ class Supervisor:
         last = self.refusal or Refusal("ended", f"the job has ended: {self.reason}")
         for client, reply in [*self.farewells, *((each, last.reply) for each in self.waiting)]:
             client.reply(reply)
+
+    def note_full_disk(self) -> None:
+        """Say that what the ranks, or we, wrote did not fit on the disk."""
+        free = disk_free(self.node.path)
+        why = self.journal.refused or f"{free >> 10} KiB are left on the disk"
+        if free < DISK_LOW or self.journal.refused:
+            lacking = "logs, the result and outputs may lack what did not fit"
+            self.journal.add("note", m=f"WARNING: {self.node.path}: {why}; {lacking}")
 
     def hear_caller(self) -> None:
         """Wait for who asked for the node, which may be slower than its refusal."""
@@ -3374,49 +3388,76 @@ def fetch(request: Json, call: Call) -> None:
     """Send files of a node as a tar stream."""
     import tarfile
 
-    base = Node.of(request).at("logs" if request.get("base") == "logs" else "work")
-    found, missing = matches(base, request["paths"])
-    call.reply({"ok": True, "missing": missing, "found": sorted(found)})
-    with tarfile.open(fileobj=sys.stdout.buffer, mode="w|", format=tarfile.PAX_FORMAT) as tar:
-        for name, path in sorted(found.items()):
-            # A path that is a link itself means what it points to.
-            add_tree(tar, os.path.realpath(path), name)
-    sys.stdout.buffer.flush()
-
-
-def matches(base: str, patterns: Sequence[str]) -> Tuple[Dict[str, str], List[str]]:
-    """Return the paths that patterns match, by the name they get, and the patterns without any."""
-    import glob
-
-    found: Dict[str, str] = {}
-    missing = []
-    for pattern in patterns:
-        whole = os.path.join(base, pattern)
-        paths = [whole] if os.path.lexists(whole) else glob.glob(whole, recursive=True)
-        if not paths:
-            missing.append(pattern)
-        for path in map(os.path.normpath, paths):
-            inside = path == base or path.startswith(base + os.sep)
-            found[os.path.relpath(path, base) if inside else path.lstrip("/")] = path
-    return found, missing
-
-
-def add_tree(tar: Any, path: str, name: str) -> None:
-    """Add a file or a folder; what cannot be read, or is no file, is left out."""
-    try:
-        member = tar.gettarinfo(path, name)
-        if member is None or not (member.isreg() or member.isdir() or member.issym()):
-            return
-        if not member.isreg():
-            tar.addfile(member)
-        else:
+    it = Collection(Node.of(request).at("logs" if request.get("base") == "logs" else "work"))
+    for path in request["paths"]:
+        it.add(path)
+    files = sum(not os.path.isdir(path) for path in it.entries.values())
+    call.reply({"ok": True, "found": it.found, "faults": it.faults, "files": files})
+    # Of files with several names, each is sent whole.
+    out, form = sys.stdout.buffer, tarfile.PAX_FORMAT
+    with tarfile.open(fileobj=out, mode="w|", format=form, dereference=True) as tar:
+        for name, path in it.entries.items():
+            if os.path.isdir(path):
+                tar.addfile(tar.gettarinfo(path, name))
+                continue
             with open(path, "rb") as file:
-                tar.addfile(member, file)
-        children = sorted(os.listdir(path)) if member.isdir() else []
-    except PermissionError:
-        return
-    for child in children:
-        add_tree(tar, os.path.join(path, child), f"{name}/{child}")
+                tar.addfile(tar.gettarinfo(arcname=name, fileobj=file), file)
+    out.flush()
+
+
+class Collection:
+    """What is asked for from a folder, and why some of it cannot be had."""
+
+    def __init__(self, base: str) -> None:
+        self.base = base
+        self.found: Dict[str, str] = {}  # the names of what was asked for
+        self.entries: Dict[str, str] = {}  # the paths of all files and folders in it, by name
+        self.faults: List[Json] = []
+
+    def add(self, pattern: str) -> None:
+        """Add a path, or each path that a pattern matches."""
+        import glob
+
+        whole = os.path.join(self.base, pattern)
+        if os.path.lexists(whole) or not glob.has_magic(pattern):
+            self._add(pattern, whole)
+            return
+        paths = glob.glob(os.path.join(glob.escape(self.base), pattern), recursive=True)
+        for path in sorted(paths):
+            self._add(self._told(path), path)
+        if not paths:
+            self.faults.append({"path": pattern, "why": "nothing matches"})
+
+    def _add(self, asked: str, path: str) -> None:
+        path = os.path.normpath(path)
+        self.found[asked] = name = self._told(path).lstrip("/")
+        self._gather(path, name, frozenset())
+
+    def _told(self, path: str) -> str:
+        """Return a path as the user knows it: relative to the base if it is in there."""
+        inside = path == self.base or path.startswith(self.base + os.sep)
+        return os.path.relpath(path, self.base) if inside else path
+
+    def _gather(self, path: str, name: str, above: FrozenSet[Tuple[int, int]]) -> None:
+        """Take a file, or all of a folder; a link counts as what it points to."""
+        try:
+            status = os.stat(path)
+            key = (status.st_dev, status.st_ino)
+            if stat.S_ISREG(status.st_mode):
+                open(path, "rb").close()
+                self.entries[name] = path
+            elif not stat.S_ISDIR(status.st_mode):
+                self._refuse(path, "it is neither a file nor a folder")
+            elif key not in above:  # else a link leads back up, to what is taken already
+                self.entries[name] = path
+                for child in sorted(os.listdir(path)):
+                    self._gather(os.path.join(path, child), f"{name}/{child}", above | {key})
+        except OSError as error:
+            self._refuse(path, error.strerror or str(error))
+
+    def _refuse(self, path: str, why: str) -> None:
+        to = f"a link to {os.readlink(path)}: " if os.path.islink(path) else ""
+        self.faults.append({"path": self._told(path), "why": f"{to}{why}"})
 
 
 def examine(request: Json, call: Call) -> Json:
@@ -3470,24 +3511,41 @@ def mark(request: Json, call: Call) -> Json:
 def result(request: Json, call: Call) -> Json:
     """Return what the ranks left in their result and metrics files."""
     node = Node.of(request)
-    value, error = None, None
-    text = read_text(node.at("result.json"))
-    if len(text) > RESULT_LIMIT:
-        error = f"result.json has {len(text)} characters, the limit is {RESULT_LIMIT}"
-    elif text:
-        try:
-            value = json.loads(text)
-        except ValueError as broken:
-            error = f"result.json is not JSON: {broken}"
-    return {"ok": True, "result": value, "result_error": error, "metrics": last_metrics(node)}
+    value, error, notes = None, None, []
+    try:
+        text = "".join(lines_of(node.at("result.json"), RESULT_LIMIT))
+        value = json.loads(text) if text.strip() else None
+        if not text.strip():
+            notes.append("$DT_RESULT_FILE is there but empty: the result is null")
+    except FileNotFoundError:
+        pass
+    except OverflowError as large:
+        error = f"has {large}; write it to a file of its own, and name that in outputs="
+    except OSError as broken:
+        notes.append(f"$DT_RESULT_FILE cannot be read, the result is null: {broken.strerror}")
+    except (ValueError, RecursionError) as broken:
+        error = f"is not JSON: {broken}; write it with json.dump"
+    metrics = last_metrics(node)
+    return {"ok": True, "result": value, "result_error": error, "metrics": metrics, "notes": notes}
+
+
+def lines_of(path: str, limit: float = float("inf")) -> Iterator[str]:
+    """Yield the lines of what must be a file: a pipe would keep us for ever."""
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), encoding="utf-8", errors="replace") as it:
+        status = os.fstat(it.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "it is not a file")
+        if status.st_size > limit:
+            raise OverflowError(f"{status.st_size} bytes, the limit is {limit}")
+        yield from it
 
 
 def last_metrics(node: Node) -> Json:
     """Return the last value of each metric."""
     last: Json = {}
-    with contextlib.suppress(OSError), open(node.at("metrics.jsonl"), "rb") as file:
-        for line in file:
-            with contextlib.suppress(ValueError):
+    with contextlib.suppress(OSError):
+        for line in lines_of(node.at("metrics.jsonl")):
+            with contextlib.suppress(ValueError, RecursionError):
                 record = json.loads(line)
                 last.update(record if isinstance(record, dict) else {})
     return last

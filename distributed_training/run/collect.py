@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import tarfile
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, Literal, Protocol
 
-from distributed_training.errors import OutputMissing
+from distributed_training.errors import DeliveryFailed, OutputMissing, TrainingError
 from distributed_training.run.agents import HostAgent, on_all
 
 if TYPE_CHECKING:
@@ -48,22 +49,37 @@ class Result:
 
     result: Any = None
     metrics: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()  # what is not as it was meant
 
 
 async def result(ref: JobRef, agents: Mapping[str, HostAgent]) -> Result:
-    """Return what rank 0 wrote to its result and metrics files.
+    """Return what rank 0 wrote to its result and metrics files, as JSON that everybody reads.
 
-    :raises OutputMissing: the result file is there but is not JSON
+    :raises OutputMissing: the result file is there but is not JSON, or too large
     """
     host = ref.head.host.name
     answer = await agents[host].call("result", **_node(ref, ref.head))
     if answer["result_error"]:
         raise OutputMissing(
-            f"{host}: rank 0 wrote something to $DT_RESULT_FILE that is not JSON: "
-            f"{answer['result_error']}; write it with json.dump",
-            host=host,
+            f"{host}: what rank 0 wrote to $DT_RESULT_FILE {answer['result_error']}", host=host
         )
-    return Result(answer["result"], answer["metrics"])
+    nulls: list[str] = []
+    metrics = {key: _finite(value, key, nulls) for key, value in answer["metrics"].items()}
+    value = _finite(answer["result"], "result", nulls)
+    notes = [*answer["notes"], *(f"{each} is no number in JSON: it is null" for each in nulls)]
+    return Result(value, metrics, tuple(f"{host}: {note}" for note in notes))
+
+
+def _finite(value: Any, name: str, nulls: list[str]) -> Any:
+    """Return a value with null for NaN and infinities, which go to ``nulls``."""
+    if isinstance(value, dict):
+        return {key: _finite(item, f"{name}.{key}", nulls) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item, f"{name}[{n}]", nulls) for n, item in enumerate(value)]
+    if isinstance(value, float) and not math.isfinite(value):
+        nulls.append(f"{name}={value}")
+        return None
+    return value
 
 
 async def outputs(
@@ -71,18 +87,20 @@ async def outputs(
 ) -> dict[str, str]:
     """Bring files and folders from the head into ``into``; return where each one is now.
 
-    :param paths: relative to the working directory of the ranks, or absolute; ``*`` is a pattern
-    :raises OutputMissing: some of them are not there; those that are were brought
+    :param paths: relative to the working directory of the ranks, or absolute; of a pattern, each
+        match is named in the answer
+    :raises OutputMissing: some of them cannot be had; those that can were brought
+    :raises DeliveryFailed: ``into`` did not take them
     """
     head = ref.head
-    missing, _ = await _fetch(ref, agents, head, "work", paths, into)
-    if missing:
+    found, faults = await _fetch(ref, agents, head, "work", paths, into)
+    if faults:
         raise OutputMissing(
-            f"{head.host.name}: the job ended well but left no {', '.join(missing)}; paths are "
-            "relative to the working directory of rank 0 on the head",
+            f"{head.host.name}: the job ended well, but not all of its outputs can be had: "
+            f"{'; '.join(faults)}. Paths are relative to the working directory of rank 0",
             host=head.host.name,
         )
-    return {path: str(into / path.strip("/")) for path in paths}
+    return {asked: str(_below(into, name)) for asked, name in found.items()}
 
 
 async def logs(
@@ -91,10 +109,14 @@ async def logs(
     """Bring the whole log of every rank into ``into``, a folder for each host.
 
     :param hide: masks secrets in a line
+    :raises TrainingError: not all of them could be brought; those that could were
     """
 
     async def bring(node: NodeRef) -> None:
-        await _fetch(ref, agents, node, "logs", ["*"], into / node.host.name, hide)
+        name = node.host.name
+        _, faults = await _fetch(ref, agents, node, "logs", ["*"], into / name, hide)
+        if faults:
+            raise OutputMissing(f"{name}: {'; '.join(faults)}", host=name)
 
     await on_all(ref.nodes, bring)
 
@@ -107,33 +129,63 @@ async def _fetch(
     paths: Sequence[str],
     into: Folder,
     hide: Hide | None = None,
-) -> tuple[list[str], list[str]]:
+) -> tuple[dict[str, str], list[str]]:
+    """Bring files; return the names of what was asked for, and what of it cannot be had."""
     request = {**_node(ref, node), "base": base, "paths": list(paths)}
-    with tempfile.SpooledTemporaryFile(_SPOOL) as spool:
-        async with agents[node.host.name].stream("fetch", **request) as stream:
-            async for chunk in stream.chunks():
-                await asyncio.to_thread(spool.write, chunk)
-            answer = stream.answer
-        spool.seek(0)
-        await asyncio.to_thread(_unpack, spool, into, hide)
-    return answer["missing"], answer["found"]
+    host = node.host.name
+    try:
+        with tempfile.SpooledTemporaryFile(_SPOOL) as spool:
+            async with agents[host].stream("fetch", **request) as stream:
+                async for chunk in stream.chunks():
+                    await asyncio.to_thread(spool.write, chunk)
+                answer = stream.answer
+            spool.seek(0)
+            brought = await asyncio.to_thread(_unpack, spool, into, hide)
+    except TrainingError:
+        raise
+    except Exception as error:  # an object store raises what its library likes
+        raise DeliveryFailed(
+            f"{host}: what the job left could not be brought to {into}: {reason(error)}. "
+            "A retry brings it without training anew",
+            host=host,
+        ) from error
+    if brought != answer["files"]:
+        raise DeliveryFailed(
+            f"{host}: {brought} of {answer['files']} files came before the host's agent fell "
+            "silent. A retry brings them without training anew",
+            host=host,
+        )
+    return answer["found"], [f"{fault['path']}: {fault['why']}" for fault in answer["faults"]]
 
 
-def _unpack(spool: IO[bytes], into: Folder, hide: Hide | None) -> None:
-    """Write the regular files of a tar below ``into``, and nowhere else."""
+def reason(error: Exception) -> str:
+    """Return what is wrong in words: not every exception brings some."""
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+def _unpack(spool: IO[bytes], into: Folder, hide: Hide | None) -> int:
+    """Write the files and folders of a tar below ``into``, and nowhere else; count the files."""
+    files = 0
     with tarfile.open(fileobj=spool, mode="r|") as tar:
         for member in tar:
-            content = tar.extractfile(member) if member.isfile() else None
-            parts = PurePosixPath(member.name).parts
-            if content is None or ".." in parts or member.name.startswith("/"):
+            if ".." in PurePosixPath(member.name).parts or member.name.startswith("/"):
                 continue
-            target = into
-            for part in parts:
-                target = target / part
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with target.open("wb") as file:
-                for piece in _pieces(content, hide):
-                    file.write(piece)
+            target = _below(into, member.name)
+            folder = target if member.isdir() else target.parent
+            folder.mkdir(parents=True, exist_ok=True)
+            if content := tar.extractfile(member):
+                with target.open("wb") as file:
+                    for piece in _pieces(content, hide):
+                        file.write(piece)
+                files += 1
+    return files
+
+
+def _below(into: Folder, name: str) -> Folder:
+    """Return the place of a member of a tar."""
+    for part in PurePosixPath(name).parts:
+        into = into / part
+    return into
 
 
 def _pieces(content: IO[bytes], hide: Hide | None) -> Iterator[bytes]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import subprocess
 import tarfile
 import time
 from typing import TYPE_CHECKING, Any
@@ -45,8 +46,13 @@ def test_files_and_folders_are_fetched(job: Job) -> None:
     answer, files = fetched(job, "outputs/", "it's é.txt", "*.pt", "nothing")
     assert answer == {
         "ok": True,
-        "missing": ["*.pt", "nothing"],
-        "found": ["it's é.txt", "outputs"],
+        "found": {"outputs/": "outputs", "it's é.txt": "it's é.txt", "nothing": "nothing"},
+        "files": len(files),
+        "faults": [
+            {"path": "outputs/pipe", "why": "it is neither a file nor a folder"},
+            {"path": "*.pt", "why": "nothing matches"},
+            {"path": "nothing", "why": "No such file or directory"},
+        ],
     }
     assert files["outputs/model.bin"] == bytes(range(256))
     assert files["outputs/deep/er/a.txt"] == b"a"
@@ -58,9 +64,11 @@ def test_patterns_and_absolute_paths_are_fetched(job: Job, tmp_path: Path) -> No
     job.run(FILES)
     (tmp_path / "elsewhere").write_text("far")
     answer, files = fetched(job, "outputs/deep/**/*.txt", str(tmp_path / "else*"), "outputs/link")
-    assert sorted(answer["found"]) == sorted(
-        ["outputs/deep/er/a.txt", f"{tmp_path}/elsewhere"[1:], "outputs/link"]
-    )
+    assert answer["found"] == {
+        "outputs/deep/er/a.txt": "outputs/deep/er/a.txt",
+        f"{tmp_path}/elsewhere": f"{tmp_path}/elsewhere"[1:],
+        "outputs/link": "outputs/link",
+    }
     assert files[f"{tmp_path}/elsewhere"[1:]] == b"far"
     assert files["outputs/link/er/a.txt"] == b"a"
 
@@ -84,7 +92,7 @@ def test_a_file_that_grows_is_fetched_as_it_was(job: Job) -> None:
     [
         (None, None, None),
         ('{"acc": 0.9}', {"acc": 0.9}, None),
-        ("{acc", None, "result.json is not JSON"),
+        ("{acc", None, "is not JSON"),
         ("x" * (1 << 21), None, "the limit is"),
     ],
     ids=["none", "good", "broken", "huge"],
@@ -99,6 +107,19 @@ def test_a_result_is_read_or_its_fault_is_told(
     assert answer["result"] == value
     assert (error or "") in (answer["result_error"] or "")
     assert bool(error) == bool(answer["result_error"])
+
+
+def test_a_disk_that_was_full_at_the_end_is_told(job: Job) -> None:
+    job.host.root.mkdir(parents=True)
+    small = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(job.host.root)]
+    subprocess.run(small, check=True)
+    try:
+        fill = "import os; os.write(1, b'first\\n')\nwith open('big', 'wb', 0) as file:\n"
+        journal = job.run(f"{fill}    while file.write(bytes(4096)) == 4096: pass")
+    finally:
+        subprocess.run(["umount", "--lazy", str(job.host.root)], check=True)
+    notes = [each["m"] for each in journal if each["k"] == "note"]
+    assert any(f"WARNING: {job.path}: " in note for note in notes), journal
 
 
 def test_the_last_value_of_each_metric_counts(job: Job) -> None:

@@ -37,6 +37,11 @@ class Store(dict[str, Any]):
         self.pop(key, None)
 
 
+def push(_: str, value: Any) -> None:
+    """Take an XCom as Airflow does: JSON, and nothing else."""
+    json.dumps(serialize(value), allow_nan=False)
+
+
 class Task:
     """One task that runs a command on its slots, and all that was seen of it.
 
@@ -48,7 +53,7 @@ class Task:
         ti = SimpleNamespace(
             dag_id="d", task_id="t", run_id=secrets.token_hex(4), map_index=-1, id="0",
             try_number=1,
-            max_tries=0, start_date=None,
+            max_tries=0, start_date=None, xcom_push=push,
         )  # fmt: skip
         self.context: Any = {"ti": ti, "task_state_store": Store()}
         self.operator = TorchDistributedOperator(**self.fields)

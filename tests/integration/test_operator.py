@@ -26,6 +26,7 @@ from distributed_training.operators.torch import TorchDistributedOperator
 from distributed_training.run.job import JobRef
 from distributed_training.run.watch import Outcome
 from tests.fleet.processes import with_environment
+from tests.integration.tasks import push
 
 
 class Store(dict[str, Any]):
@@ -45,7 +46,7 @@ def context() -> Any:
     """What Airflow hands to an operator."""
     ti = SimpleNamespace(
         dag_id="d", task_id="t", run_id=f"r{time.time()}", map_index=-1, try_number=1, id="0",
-        max_tries=2, start_date=None,
+        max_tries=2, start_date=None, xcom_push=push,
     )  # fmt: skip
     return {"ti": ti, "task_state_store": Store()}
 
