@@ -18,7 +18,6 @@ from dev.rest import AirflowError, Api, Progress, until
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
-    from types import TracebackType
 
 SETTINGS = {
     "CORE__LOAD_EXAMPLES": "False",
@@ -204,10 +203,5 @@ class AirflowStack:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()

@@ -18,7 +18,7 @@ from distributed_training.fleet import Fleet, Host, named_in, parse_hosts, read_
 
 # paramiko and asyncssh are imported where a connection is made: DAG files import this module.
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Mapping, Sequence
 
     from distributed_training.hooks.login import Settings
     from distributed_training.run.agents import HostAgent
@@ -179,14 +179,26 @@ class FleetHook(BaseHook):
         return hashlib.sha256(repr((astuple(self.settings), host)).encode()).hexdigest()
 
     @asynccontextmanager
-    async def agents(self) -> AsyncIterator[dict[str, HostAgent]]:
-        """Yield the agents of all hosts by name, over shared connections."""
+    async def agents(
+        self, hosts: Sequence[Host] | None = None
+    ) -> AsyncIterator[dict[str, HostAgent]]:
+        """Yield the agents of hosts, or of all, by name, over shared connections."""
+        async with self.connections(self.fleet.hosts if hosts is None else hosts) as transports:
+            yield self._agents(transports)
+
+    @asynccontextmanager
+    async def own_agents(self, hosts: Sequence[Host]) -> AsyncIterator[dict[str, HostAgent]]:
+        """Yield the agents of hosts by name, over connections that end with the block."""
+        transports = {host.name: self.transport(host) for host in hosts}
+        try:
+            yield self._agents(transports)
+        finally:
+            await asyncio.gather(*(transport.close() for transport in transports.values()))
+
+    def _agents(self, transports: Mapping[str, Transport]) -> dict[str, HostAgent]:
         from distributed_training.run.agents import HostAgent
 
-        async with self.connections(self.fleet.hosts) as transports:
-            yield {
-                name: HostAgent(transport, self.work_dir) for name, transport in transports.items()
-            }
+        return {name: HostAgent(transport, self.work_dir) for name, transport in transports.items()}
 
     async def examine(self, python: str | None = None) -> Preflight:
         """Return what a launch would find on the hosts.

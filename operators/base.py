@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -35,24 +35,19 @@ from distributed_training.operators.life import Life
 from distributed_training.operators.masking import secrets_in
 from distributed_training.operators.restart import Budget
 from distributed_training.plan import JobSpec, Plan
-from distributed_training.run.agents import HostAgent
 from distributed_training.run.launch import propose
 from distributed_training.run.queue import Waiting
 from distributed_training.run.watch import Outcome
 from distributed_training.snapshot import Snapshot, snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import (
-        AsyncIterator,
-        Collection,
-        Iterator,
-        Mapping,
-        Sequence,
-    )
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
 
     from airflow.sdk import Context
 
     from distributed_training.fleet import Host
+    from distributed_training.run.agents import HostAgent
 
 _SIGN_OF_LIFE = "a host that is well gives a sign of life every 5 seconds"
 
@@ -321,13 +316,6 @@ class TrainingOperator(BaseOperator):
             hosts=given(self.hosts),
         )
 
-    @asynccontextmanager
-    async def agents(self, hosts: Sequence[Host]) -> AsyncIterator[dict[str, HostAgent]]:
-        """Yield the agents of hosts by name, over connections that end with the block."""
-        agents = {
-            host.name: HostAgent(self.hook.transport(host), self.hook.work_dir) for host in hosts
-        }
-        try:
-            yield agents
-        finally:
-            await asyncio.gather(*(agent.transport.close() for agent in agents.values()))
+    def agents(self, hosts: Sequence[Host]) -> AbstractAsyncContextManager[dict[str, HostAgent]]:
+        """Return the agents of hosts by name, over connections that end with the block."""
+        return self.hook.own_agents(hosts)

@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
@@ -17,9 +17,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from tests.integration.jobs import Jobs
+
 
 # Airflow makes its home when it is imported; a user's own is none of the tests' business.
 os.environ["AIRFLOW_HOME"] = tempfile.mkdtemp(prefix="airflow-home-")
+
+
+class JobsOn(Protocol):
+    """Run jobs on a fleet, which is the default connection from then on."""
+
+    def __call__(self, fleet: Fleet, **extra: Any) -> Jobs:
+        """Return what runs jobs there; ``extra`` is of the connection or its hosts (`slots=2`)."""
+        ...
 
 
 class MakeFleet(Protocol):
@@ -66,3 +76,18 @@ def make_fleet(pytestconfig: pytest.Config) -> Iterator[MakeFleet]:
             return stack.enter_context(Fleet.up(number, kind=kind, interfaces=interfaces))
 
         yield make
+
+
+@pytest.fixture
+def jobs_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> JobsOn:
+    """Run jobs on any fleet, through a connection in the environment."""
+
+    def jobs(fleet: Fleet, **extra: Any) -> Jobs:
+        from distributed_training.hooks.fleet import FleetHook  # Airflow, which not all tests need
+        from tests.integration.jobs import Jobs
+
+        connection = fleet.connection_json(**({"slots": 2} | extra))
+        monkeypatch.setenv("AIRFLOW_CONN_GPU_FLEET_DEFAULT", connection)
+        return Jobs(FleetHook(), tmp_path)
+
+    return jobs

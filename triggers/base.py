@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from airflow.triggers.base import BaseTrigger
 
 from distributed_training.hooks.fleet import FleetHook
-from distributed_training.run.agents import HostAgent
 from distributed_training.triggers import tasklog
 
 if TYPE_CHECKING:
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from airflow.models.taskinstance import TaskInstance
 
     from distributed_training.fleet import Host
+    from distributed_training.run.agents import HostAgent
 
 # An event that comes a few seconds after the deferral can fail the task: Airflow's supervisor
 # notices the end of the deferring process up to 5 s late. https://github.com/apache/airflow/issues/72716
@@ -65,10 +65,8 @@ class FleetTrigger(BaseTrigger):
     async def _agents(self, hosts: Sequence[Host]) -> AsyncIterator[dict[str, HostAgent]]:
         """Yield the agents of hosts by name, over connections shared with other triggers."""
         hook = await FleetHook.load(self.fleet_conn_id)
-        async with hook.connections(hosts) as transports:
-            yield {
-                name: HostAgent(transport, hook.work_dir) for name, transport in transports.items()
-            }
+        async with hook.agents(hosts) as agents:
+            yield agents
 
 
 @asynccontextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from contextlib import asynccontextmanager, redirect_stdout
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,8 @@ from distributed_training.errors import PlanError, TrainingError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import Mapping
+    from contextlib import AbstractAsyncContextManager
 
     from distributed_training.hooks.fleet import FleetHook
     from distributed_training.run.agents import HostAgent
@@ -65,11 +66,9 @@ class Session:
             _ = hook.fleet
         return cls(hook)
 
-    @asynccontextmanager
-    async def agents(self) -> AsyncIterator[dict[str, HostAgent]]:
-        """Yield the agents of all hosts by name."""
-        async with self.hook.agents() as agents:
-            yield agents
+    def agents(self) -> AbstractAsyncContextManager[dict[str, HostAgent]]:
+        """Return the agents of all hosts by name."""
+        return self.hook.agents()
 
     async def ask_all(self, verb: str, **fields: Any) -> Answers:
         """Ask the agents of all hosts at once."""

@@ -13,6 +13,8 @@ from distributed_training.fleet import Host
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from _typeshed import DataclassInstance
+
     from distributed_training.plan import Plan
 
 Record = TypeVar("Record")
@@ -112,9 +114,7 @@ class JobRef:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the reference as JSON values."""
-        # Lists, not tuples: Airflow's state store refuses what JSON does not have.
-        record: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self)))
-        return record
+        return as_json(self)
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> JobRef:
@@ -122,6 +122,13 @@ class JobRef:
         nodes = tuple(map(_node, record["nodes"]))
         history = _known(History, record.get("history", {}))
         return _known(cls, {**record, "nodes": nodes, "history": history})
+
+
+def as_json(record: DataclassInstance) -> dict[str, Any]:
+    """Return a record's fields as JSON values."""
+    # Lists, not tuples: Airflow's state store refuses what JSON does not have.
+    fields: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(record)))
+    return fields
 
 
 def host_from_dict(record: Mapping[str, Any]) -> Host:

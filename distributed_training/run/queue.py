@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
-import json
 import random
 import time
 from contextlib import asynccontextmanager, suppress
@@ -13,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from distributed_training.errors import PlanError, SlotsBusy, TrainingError
 from distributed_training.plan import JobSpec, Plan, Program, place
-from distributed_training.run.job import History, host_from_dict
+from distributed_training.run.job import History, as_json, host_from_dict
 from distributed_training.run.offer import offers
 
 if TYPE_CHECKING:
@@ -88,8 +86,7 @@ class Waiting:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the entry as JSON values."""
-        record: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self)))
-        return record
+        return as_json(self)
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Self:

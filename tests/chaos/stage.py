@@ -19,7 +19,6 @@ from tests.fleet import Fleet, processes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
     from tests.chaos.scenario import Job
     from tests.fleet import Host, Process
@@ -97,13 +96,8 @@ class Stage:
             self._cleanup = stack.pop_all()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._cleanup.__exit__(kind, error, trace)
+    def __exit__(self, *_: object) -> None:
+        self._cleanup.close()
 
     def _connection(self) -> str:
         connection = self.fleet.connection(slots=SLOTS, python=str(hosts_python("torch")))

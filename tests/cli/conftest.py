@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
 from distributed_training.cli.main import main
-from distributed_training.hooks.fleet import FleetHook
-from tests.integration.jobs import Jobs
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from tests.conftest import JobsOn
     from tests.fleet import Fleet
+    from tests.integration.jobs import Jobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,25 +49,7 @@ def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -
     return run
 
 
-class JobsOn(Protocol):
-    """Run jobs on a fleet, which is the default connection from then on."""
-
-    def __call__(self, fleet: Fleet, **extra: Any) -> Jobs:
-        """Return what runs jobs there."""
-        ...
-
-
-@pytest.fixture
-def jobs_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> JobsOn:
-    def jobs(fleet: Fleet, **extra: Any) -> Jobs:
-        connection = fleet.connection_json(**({"slots": 1} | extra))
-        monkeypatch.setenv("AIRFLOW_CONN_GPU_FLEET_DEFAULT", connection)
-        return Jobs(FleetHook(), tmp_path)
-
-    return jobs
-
-
 @pytest.fixture
 def jobs(jobs_on: JobsOn, fleet: Fleet) -> Jobs:
     """Run jobs on the shared hosts, one slot each."""
-    return jobs_on(fleet)
+    return jobs_on(fleet, slots=1)

@@ -31,7 +31,7 @@ def hosts_of(jobs, **fields) -> list[str]:
 
 def test_what_ended_jobs_left_is_removed_on_demand(jobs_on, make_fleet, shell):
     hosts = make_fleet(2)
-    jobs_on(hosts).run("open('big', 'w').write('x' * 3_000_000)")
+    jobs_on(hosts, slots=1).run("open('big', 'w').write('x' * 3_000_000)")
     dry = shell("gc", "--days", "0", "--dry-run")
     assert dry.out.startswith("gpu1: would remove 2 (0.00 GB)")
     assert shell("ps", "--all").out.count("success") == 2
@@ -55,7 +55,7 @@ def test_each_task_says_how_long_its_folders_stay(jobs, shell):
 
 def test_a_drained_host_is_left_out_until_it_is_given_back(jobs_on, make_fleet, shell):
     hosts = make_fleet(2)
-    jobs = jobs_on(hosts)
+    jobs = jobs_on(hosts, slots=1)
     assert shell("drain", "gpu1", "--reason", "new fans").status == 0
     assert hosts_of(jobs, nnodes=1) == ["gpu2"]
     with pytest.raises(HostWithheld) as refused:
@@ -77,7 +77,7 @@ def test_a_host_that_was_restarted_under_a_job_is_quarantined_for_a_while(
     jobs_on, make_fleet, shell
 ):
     hosts = make_fleet(2)
-    jobs = jobs_on(hosts, quarantine=600)
+    jobs = jobs_on(hosts, slots=1, quarantine=600)
     lost = job()
 
     async def start(agents):
@@ -98,7 +98,7 @@ def test_a_host_that_was_restarted_under_a_job_is_quarantined_for_a_while(
 
 def test_a_quarantine_ends_by_itself(jobs_on, make_fleet):
     hosts = make_fleet(1)
-    jobs = jobs_on(hosts)
+    jobs = jobs_on(hosts, slots=1)
 
     async def blame(agents):
         await agents["gpu1"].call("mark", fault={"reason": "Xid 79", "since": 1e9})

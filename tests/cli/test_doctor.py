@@ -34,7 +34,7 @@ def test_a_hostfile_needs_no_airflow(fleet, shell, tmp_path):
 
 def test_all_that_is_wrong_is_told_with_what_to_do(jobs_on, make_fleet, shell):
     hosts = make_fleet(3)
-    jobs_on(hosts, conn_timeout=2)
+    jobs_on(hosts, slots=1, conn_timeout=2)
     hosts["gpu1"].clock_offset(300)
     hosts["gpu2"].exec(["sh", "-c", "mount -o remount,size=64m /dev/shm"], user="root")
     hosts["gpu3"].power_cut()
@@ -69,7 +69,7 @@ def test_processes_of_nobodys_job_on_a_gpu_are_told(jobs_on, make_fleet, shell):
     smi += "--query-compute-apps*) echo GPU-1, 1;; esac\n"
     hosts["gpu1"].write_file("bin/nvidia-smi", smi, mode=0o755)
     hosts["gpu1"].write_file(".bashrc", "export PATH=$HOME/bin:$PATH\n")
-    jobs_on(hosts)
+    jobs_on(hosts, slots=1)
     done = shell("doctor")
     assert "1 x NVIDIA Test" in done.out
     assert "failure: gpu1: a wanted GPU is in use: by processes of no job: 1 of root" in done.out

@@ -62,7 +62,7 @@ def test_stop_ends_a_job_and_confirms_it(jobs, shell):
 def test_stop_names_the_hosts_that_did_not_confirm(jobs_on, make_fleet, shell):
     """Case B31."""
     hosts = make_fleet(2)
-    jobs = jobs_on(hosts, conn_timeout=2)
+    jobs = jobs_on(hosts, slots=1, conn_timeout=2)
 
     def act(job: str) -> Done:
         hosts["gpu2"].cut_cable()
@@ -111,7 +111,7 @@ def test_an_unknown_job_is_told_with_those_there_are(jobs, shell):
 
 def test_hosts_that_do_not_answer_are_named(jobs_on, make_fleet, shell):
     hosts = make_fleet(2)
-    jobs_on(hosts, conn_timeout=2)
+    jobs_on(hosts, slots=1, conn_timeout=2)
     hosts["gpu2"].power_cut()
     done = shell("ps")
     assert done.status == 1

@@ -5,24 +5,24 @@ from __future__ import annotations
 import asyncio
 import secrets
 import threading
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from distributed_training.plan import JobSpec, Plan, Program
 from distributed_training.run import collect
-from distributed_training.run.agents import HostAgent
 from distributed_training.run.job import JobRef
 from distributed_training.run.launch import launch
 from distributed_training.run.watch import Outcome, Watcher
 from distributed_training.snapshot import snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import Awaitable, Callable
+    from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
     from distributed_training.errors import TrainingError
     from distributed_training.hooks.fleet import FleetHook
+    from distributed_training.run.agents import HostAgent
 
 SCRIPT = Program("script", "train.py")
 
@@ -129,14 +129,6 @@ class Jobs:
                     job.left = await collect.result(ref, agents)
         return job
 
-    @asynccontextmanager
-    async def agents(self) -> AsyncIterator[dict[str, HostAgent]]:
-        """Yield the agents of all hosts by name."""
-        agents = {
-            host.name: HostAgent(self.hook.transport(host), self.hook.work_dir)
-            for host in self.hook.fleet.hosts
-        }
-        try:
-            yield agents
-        finally:
-            await asyncio.gather(*(agent.transport.close() for agent in agents.values()))
+    def agents(self) -> AbstractAsyncContextManager[dict[str, HostAgent]]:
+        """Return the agents of all hosts by name, as a worker has them."""
+        return self.hook.own_agents(self.hook.fleet.hosts)

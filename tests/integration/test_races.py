@@ -8,8 +8,8 @@ from distributed_training.errors import SlotsBusy
 from tests.integration.tasks import Task
 
 if TYPE_CHECKING:
+    from tests.conftest import JobsOn
     from tests.fleet import Fleet
-    from tests.integration.conftest import JobsOn
 
 
 def test_tasks_that_plan_for_the_same_slots_share_what_there_is(
