@@ -158,7 +158,9 @@ def program(
         "module": text("module", module),
         "command": _command(command),
     }
-    named = {kind: value for kind, value in programs.items() if value}
+    named: dict[_Kind, str | tuple[str, ...]] = {
+        kind: value for kind, value in programs.items() if value
+    }
     if len(named) != 1:
         raise PlanError(
             "give exactly one of script=, module= and command= to say what each rank runs; "

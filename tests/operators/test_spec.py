@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -78,6 +79,16 @@ def test_a_signal_is_known_by_any_of_its_names(value: str | int) -> None:
 
 def test_a_backend_may_be_given_for_each_device() -> None:
     assert asked(backend="cpu:gloo,cuda:NCCL").backend == "cpu:gloo,cuda:nccl"
+
+
+def test_what_the_connection_says_of_housekeeping_goes_for_its_jobs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    extra = {"hosts": "gpu1", "quarantine": "600", "disk_cap": 50}
+    connection = json.dumps({"conn_type": "gpu_fleet", "extra": extra})
+    monkeypatch.setenv("AIRFLOW_CONN_GPUS", connection)
+    spec = asked(fleet_conn_id="gpus", keep_days=2)
+    assert (spec.quarantine, spec.disk_cap, spec.keep_days) == (600, 50e9, 2)
 
 
 def test_variables_of_a_host_may_be_none_and_arguments_any_keys() -> None:
