@@ -255,9 +255,9 @@ class Faults:
             task = self.stage.patiently(lambda: entry.run.task("train"))["id"]
             with suppress(LookupError):  # it has been deferred meanwhile
                 process, worker = task_processes(self.stage.airflow.components["scheduler"], task)
-                process.kill()
                 if supervisor:
-                    worker.kill()
+                    worker.kill()  # first, or it dies with the lock of the workers' queue
+                process.kill()
 
     def _running(self, entry: Entry) -> Generator[float, None, bool]:
         """Wait until all ranks of a job run, and return whether they do: not every job gets far."""
