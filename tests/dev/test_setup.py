@@ -14,7 +14,7 @@ WAITING = """
 import subprocess, sys
 from dev import setup
 def prepare(task):
-    subprocess.run(["sh", "-c", "echo begun; exec sleep 600"])
+    subprocess.run(["sh", "-c", "echo begun; exec cat"])
 setup.prepare = prepare
 sys.exit(setup.main(["demo"]))
 """
@@ -24,11 +24,16 @@ sys.exit(setup.main(["demo"]))
 def test_a_signal_ends_it_with_one_line(number: signal.Signals) -> None:
     pipe = subprocess.PIPE
     with subprocess.Popen(
-        [sys.executable, "-c", WAITING], cwd=ROOT, stdout=pipe, stderr=pipe, text=True
+        [sys.executable, "-c", WAITING],
+        cwd=ROOT,
+        stdin=pipe,
+        stdout=pipe,
+        stderr=pipe,
+        text=True,
     ) as setup:
         assert setup.stdout is not None
         assert setup.stdout.readline() == "begun\n"
         setup.send_signal(number)
-        said, complaint = setup.communicate(timeout=60)  # its child has ended, too
+        said, complaint = setup.communicate(timeout=60)
     assert (said, setup.returncode) == ("", 128 + number)
     assert complaint == f"stopped by {number.name}; what was begun is finished next time\n"
