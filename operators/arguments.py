@@ -129,8 +129,8 @@ def backend_name(value: object) -> str | None:
     for each in name.split(",") if name else ():
         if each.rpartition(":")[2].strip() not in BACKENDS:
             raise PlanError(
-                f"backend={value!r} is none of {', '.join(BACKENDS)}; a backend that a plugin "
-                "brings to torch is set as DT_BACKEND in env="
+                f"backend={value!r} is none of {', '.join(BACKENDS)}; a script may still name any "
+                "other one to init_process_group itself"
             )
     return name
 
