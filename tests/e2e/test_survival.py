@@ -67,21 +67,19 @@ def test_a_restart_of_all_of_airflow_costs_nothing(start: Start, airflow: Airflo
     counting.assert_nothing_lost(tries=int(counting.run.task("train")["try_number"]))
 
 
+@pytest.mark.parametrize("what", ["task", "supervisor"])
 def test_a_retry_goes_on_with_the_ranks_of_a_killed_worker(
-    start: Start, airflow: AirflowStack
+    start: Start, airflow: AirflowStack, what: str
 ) -> None:
-    one, both = start("task", 160, dag="ranks_again"), start("worker", 160, dag="ranks_again")
-    for counting in (one, both):
-        counting.wait_for("running")
-        task = counting.run.task("train")["id"]
-        process, worker = task_processes(airflow.components["scheduler"], task)
-        if counting is both:
-            worker.kill()  # first, or it dies with the lock of the queue that all workers share
-        process.kill()
-    for counting in (one, both):
-        assert counting.run.wait() == "success"
-        assert len(counting.records()) == 4
-        counting.assert_nothing_lost(tries=2)
+    counting = start("worker", 240, dag="ranks_again").wait_for("running")
+    task = counting.run.task("train")["id"]
+    process, worker = task_processes(airflow.components["scheduler"], task)
+    process.kill()
+    if what == "supervisor":
+        worker.kill()
+    assert counting.run.wait() == "success"
+    assert len(counting.records()) == 4
+    counting.assert_nothing_lost(tries=2)
 
 
 def test_broken_frozen_and_slow_connections_cost_nothing(start: Start, fleet: Fleet) -> None:
