@@ -6,14 +6,15 @@ PYTEST := $(BIN)/python -m pytest
 AT_ONCE := -n 3 --dist loadfile
 # They also have bounds in seconds, which a busy machine may miss; the summary counts second runs.
 HOSTS := --reruns 1
-SMALL_CHAOS := tests/chaos/test_small_chaos.py
+# These kill and freeze all of Airflow for twenty minutes: they have a target of their own.
+SURVIVAL := tests/e2e/test_survival.py tests/e2e/test_ways_to_end.py tests/chaos/test_small_chaos.py
 # Of `make chaos`: what happens, and how often.
 SEED ?= 1
 FAULTS ?= 200
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check lint types unit integration e2e chaos ready lock clean
+.PHONY: help demo test check lint types unit integration e2e survival chaos ready lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,13 +37,16 @@ types: ready ## two type checkers
 	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright
 
 unit: ready ## tests without hosts
-	$(PYTEST) $(AT_ONCE) $(HOSTS) tests --ignore tests/integration --ignore tests/e2e --ignore $(SMALL_CHAOS)
+	$(PYTEST) $(AT_ONCE) $(HOSTS) tests --ignore tests/integration --ignore tests/e2e --ignore tests/chaos/test_small_chaos.py
 
 integration: ready ## tests on real hosts, over real SSH
 	$(PYTEST) $(AT_ONCE) $(HOSTS) tests/integration
 
 e2e: ready ## tests in a real Airflow
-	$(PYTEST) $(HOSTS) tests/e2e $(SMALL_CHAOS)
+	$(PYTEST) $(HOSTS) tests/e2e $(addprefix --ignore ,$(SURVIVAL))
+
+survival: ready ## every part of Airflow is killed, frozen and restarted under training; as root
+	$(PYTEST) $(SURVIVAL)
 
 chaos: ready ## break things at random for up to an hour; SEED= and FAULTS= choose, as root
 	@$(BIN)/python -m tests.chaos --seed $(SEED) --faults $(FAULTS)
