@@ -174,6 +174,7 @@ class Life:
         self, ref: JobRef, agents: Mapping[str, HostAgent], owner: str
     ) -> Outcome | JobRef:
         """Watch to the end; if the task may defer, for a short while only."""
+        self._memory.enter("watching")
         watcher = Watcher(ref, agents, owner, self._task.log.info, self._deadline())
         try:
             async with asyncio.timeout(WATCH_FIRST if self._task.deferrable else None):
@@ -226,7 +227,7 @@ class Life:
                 f"the job ended well, but Airflow does not take what the task returns: "
                 f"{reason(error)}; a retry hands it on without training anew"
             ) from error
-        self._memory.deliver()
+        self._memory.enter("delivered")
 
     def _start_again(self, ended: Outcome, history: History) -> Outcome | JobRef | None:
         """Start the ranks once more; None if they cannot be, and the failure is final."""
@@ -251,6 +252,7 @@ class Life:
             return await delivery.of(outcome)
 
     def _defer(self, ref: JobRef) -> NoReturn:
+        self._memory.enter("deferred")
         self._task.log.info("The job goes on; the triggerer watches it, and its log follows there")
         trigger = JobTrigger(self._task.fleet_conn_id, ref.to_dict(), self._deadline())
         self._task.defer(trigger=trigger, method_name="resume")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.sdk.execution_time.context import NEVER_EXPIRE
 
@@ -12,6 +12,8 @@ from distributed_training.run.queue import Waiting
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
+Phase = Literal["launching", "watching", "deferred", "delivered"]
 
 _JOB = "job"
 _WAITING = "waiting"
@@ -35,7 +37,7 @@ class JobMemory:
     def is_retry(self) -> bool:
         """Return whether the task's last job is to be gone on with, and not to be done anew."""
         record = self._record()
-        if not record or record["delivered"] or record["max_tries"] != self._max_tries:
+        if not record or record["phase"] == "delivered" or record["max_tries"] != self._max_tries:
             return False
         return bool(record["resumes"] or record["try"] < self._try)
 
@@ -47,15 +49,18 @@ class JobMemory:
                 "try": self._try,
                 "resumes": self.is_retry(),  # as long as it is not cleared
                 "max_tries": self._max_tries,
-                "delivered": False,
+                "phase": "launching",
             }
         )
         self._store.delete(_WAITING)
         self._store.delete(_TRIGGER_FAILURES)
 
-    def deliver(self) -> None:
-        """Record that the job's result was handed on: no later try may take it for its own."""
-        self._write(self._record() | {"delivered": True})
+    def enter(self, phase: Phase) -> None:
+        """Record how far the worker has come with the job; later phases live on the hosts.
+
+        No later try may take a result for its own that was handed on (``delivered``).
+        """
+        self._write(self._record() | {"phase": phase})
 
     def has_lapsed(self, ref: JobRef) -> bool:
         """Return whether an unreachable host's agent must have ended the job there by now.

@@ -63,7 +63,7 @@ def test_a_result_that_airflow_did_not_take_is_handed_on_by_a_retry(task):
     first.context["ti"].xcom_push = push
     returned = retried(first)
     assert returned["result"] == returned["job_id"]
-    assert first.context["task_state_store"]["job"]["delivered"]
+    assert first.context["task_state_store"]["job"]["phase"] == "delivered"
 
 
 def test_a_result_that_is_too_large_says_so_and_what_to_do(task):
