@@ -155,14 +155,7 @@ class Offer:
     def slots(self) -> tuple[Slot, ...]:
         """Return the host's slots that the fleet lets us use, in order."""
         every = self._gpu_slots() if self.gpus or self.host.gpus else self._cpu_slots()
-        outside = [str(place) for place in self.host.places if place >= len(every)]
-        if outside:
-            raise PlanError(
-                f"{self.host.name}: slot {', '.join(outside)} is selected, but its slots are "
-                f"0 to {len(every) - 1}; slots are indexes, `gpus=` names the GPUs behind them",
-                host=self.host.name,
-            )
-        return tuple(every[place] for place in self.host.places) if self.host.places else every
+        return tuple(every[place] for place in self.host.chosen_slots(len(every)))
 
     def _cpu_slots(self) -> tuple[Slot, ...]:
         return tuple(Slot(f"cpu-{n}") for n in range(self.host.slots or 1))
