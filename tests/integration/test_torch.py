@@ -91,7 +91,9 @@ def test_torchrun_outlives_the_connection_that_started_it(jobs, fleet, torch_pyt
 
 @LAUNCHERS
 def test_a_failing_rank_is_named_whatever_launched_it(jobs, torch_python, launcher):
-    script = REDUCE.replace("dist.barrier()", "if dist.get_rank() == 3: raise KeyError('layer')")
+    # The group goes first: torch's threads may abort a Python that ends while they run.
+    fails = "dist.destroy_process_group()\nif os.environ['RANK'] == '3': raise KeyError('layer')"
+    script = REDUCE.replace("dist.barrier()\ndist.destroy_process_group()", fails)
     script = script.replace("os._exit(0)", "import time; time.sleep(600)")
     job = jobs.run(script, python=str(torch_python), launcher=launcher, grace_period=3.0)
     assert (job.error.rank, job.error.host, job.error.exit_code) == (3, "gpu2", 1)
