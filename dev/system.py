@@ -19,7 +19,8 @@ NAMESPACES = {
     "tini": "tini",
     "chpasswd": "passwd",
 }
-TOOLS = {"git": "git"}
+# Its own name: `mpirun` may be that of another MPI, and the tests want Debian's, too.
+TOOLS = {"git": "git", "mpirun.openmpi": "openmpi-bin"}
 FAKETIME = ("lib*/faketime/libfaketimeMT.so.1", "lib/*/faketime/libfaketimeMT.so.1")
 
 
