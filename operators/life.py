@@ -164,7 +164,6 @@ class Life:
                     owner=owner,
                     snapshot=source,
                     attempt=history.attempt,
-                    needed=spec.nnodes if history.restarts else None,
                     planned=record,
                     log=self._task.log.info,
                 )

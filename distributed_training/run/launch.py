@@ -18,20 +18,24 @@ if TYPE_CHECKING:
 
 
 async def propose(
-    spec: JobSpec, agents: Sequence[HostAgent], attempt: int = 0, needed: int | None = None
+    spec: JobSpec,
+    agents: Sequence[HostAgent],
+    attempt: int = 0,
+    log: Callable[[str], None] = lambda line: None,
 ) -> tuple[Plan, list[Offer]]:
     """Return the plan that the hosts' offers allow, and these.
 
-    Nothing is changed on any host.
+    Nothing is changed on any host. Where the job leaves a choice, hosts may be missing.
 
-    :param needed: how many of the hosts must answer; None: all
+    :param log: told which are
     """
     replies = await offers(
         agents,
         spec.source,
         lambda host: spec.wish(host, None),
         checkpoint_dir=spec.checkpoint_dir if spec.resumes else None,
-        needed=needed,
+        needed=spec.nnodes,
+        log=log,
     )
     return launchers.plan(spec, replies, attempt), replies
 
@@ -43,19 +47,17 @@ async def launch(
     owner: str,
     snapshot: Snapshot | None = None,
     attempt: int = 0,
-    needed: int | None = None,
     planned: Callable[[Plan], None] = lambda plan: None,
     log: Callable[[str], None] = lambda line: None,
 ) -> Plan:
     """Start a job on some of the hosts, wholly or not at all.
 
     :param owner: token of the watcher to be
-    :param needed: how many of the hosts must answer; None: all
     :param planned: called before anything is changed on a host, to record what is intended
     :param log: told what the preflight found, line by line
     :raises TrainingError: nothing was left running
     """
-    plan, replies = await propose(spec, agents, attempt, needed)
+    plan, replies = await propose(spec, agents, attempt, log)
     planned(plan)
     by_name = {agent.host.name: agent for agent in agents}
     await prepare(plan, by_name, owner, replies, snapshot, log)

@@ -20,6 +20,7 @@ async def offers(
     checkpoint_dir: str | None = None,
     needed: int | None = None,
     within: float = ANSWER_TIMEOUT,
+    log: Callable[[str], None] = lambda line: None,
 ) -> list[Offer]:
     """Return the offers of all hosts in their order.
 
@@ -27,8 +28,9 @@ async def offers(
     :param wish: :meth:`JobSpec.wish` for each host by name; slots that older jobs wait for are
         told as busy
     :param checkpoint_dir: folder in which each host looks for its newest complete checkpoint
-    :param needed: how many hosts must answer, where some may be lost; None: all
+    :param needed: how many hosts must answer, where the job leaves a choice; None: all
     :param within: seconds that a host has to answer
+    :param log: told which hosts did not answer, if the others are enough
     :raises TrainingError: some hosts cannot be reached or asked; the message names every one
     """
 
@@ -43,6 +45,8 @@ async def offers(
     answers, errors = await answers_of_all(agents, ask)
     if errors and (needed is None or len(answers) < needed):
         raise type(errors[0]).together([*errors, *_advice(errors, answers)])
+    for error in errors:
+        log(f"WARNING: not asked for any rank: {error.message}")
     return answers
 
 

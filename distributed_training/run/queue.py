@@ -138,8 +138,7 @@ class Queue:
         return "; ".join(in_the_way(plan, found))
 
     async def _ask(self) -> list[Offer]:
-        # The first attempt needs every host; one after a loss does with those that are left.
-        needed = self._waiting.nnodes if self._waiting.history.attempt else None
+        needed = self._waiting.nnodes
         return await offers(self._agents, wish=self._wish, needed=needed, within=PATIENCE)
 
     def _wish(self, host: str) -> dict[str, Any]:

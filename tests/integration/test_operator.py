@@ -265,6 +265,17 @@ sleep 600"""
     assert (result["hosts"], result["restarts"]) == (["gpu1", "gpu3"], 1)
 
 
+def test_a_host_that_is_down_costs_nothing_where_the_others_are_enough(
+    jobs_on, make_fleet, operator, context, capsys
+):
+    hosts = make_fleet(3)
+    jobs_on(hosts, conn_timeout=3)
+    hosts["gpu1"].power_cut()
+    result = operator("true", nnodes=2, nproc_per_node=1).execute(context)
+    assert result["hosts"] == ["gpu2", "gpu3"]
+    assert "WARNING: not asked for any rank: cannot reach gpu1" in capsys.readouterr().out
+
+
 def test_without_a_spare_host_the_loss_is_the_verdict(jobs_on, make_fleet, operator, context):
     hosts = make_fleet(2)
     jobs_on(hosts, conn_timeout=3)

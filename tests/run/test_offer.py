@@ -36,3 +36,11 @@ def test_a_dead_host_is_told_with_the_way_to_go_on_without_it() -> None:
 def test_without_any_host_there_is_no_way_to_go_on() -> None:
     with pytest.raises(HostUnreachable, match=r"cannot reach gpu2$"):
         asyncio.run(offers([HostAgent(Dead(Host("gpu2")))]))
+
+
+def test_a_dead_host_is_told_and_left_out_where_the_others_are_enough() -> None:
+    told: list[str] = []
+    ways = [Dead(Host("gpu1")), LocalTransport(Host("gpu2"))]
+    found = asyncio.run(offers([HostAgent(way) for way in ways], needed=1, log=told.append))
+    assert [offer.host.name for offer in found] == ["gpu2"]
+    assert told == ["WARNING: not asked for any rank: cannot reach gpu1"]
