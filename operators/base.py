@@ -215,7 +215,8 @@ class TrainingOperator(BaseOperator):
 
         async def ask(spec: JobSpec) -> Plan:
             async with self.agents(self.hook.fleet.hosts) as agents:
-                return (await propose(spec, list(agents.values())))[0]
+                plan, _ = await propose(spec, list(agents.values()), log=self.log.info)
+                return plan
 
         fill_in(self, self.template_fields)
         with self.source() as source:
