@@ -15,7 +15,7 @@ from tests.chaos.stage import HEALTH, HOST_TIMEOUT, freeze, second_triggerer, th
 from tests.fleet import processes
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Generator, Iterator, Mapping
 
     from dev.programs import Program
     from tests.chaos.ledger import Entry, Ledger
@@ -163,11 +163,11 @@ class Faults:
 
     def kill_supervisor(self, fault: Fault) -> Steps:
         """Kill the agent that tends a rank."""
-        yield from self._agent_killed(fault, above=1)
+        yield from self._agent_killed(fault, above=0)
 
     def kill_watchdog(self, fault: Fault) -> Steps:
         """Kill the agent that looks after that agent."""
-        yield from self._agent_killed(fault, above=2)
+        yield from self._agent_killed(fault, above=1)
 
     def failing_rank(self, fault: Fault) -> Steps:
         """Start a job one of whose ranks fails by itself."""
@@ -272,8 +272,8 @@ class Faults:
         host, process = self._rank(entry, fault)
         entry.excuse("an agent was killed", host=host.name)
         running = {each.pid: each for each in host.processes()}
-        for _ in range(above):
-            process = running[process.ppid]
+        launched = [each for each in ancestors(process, running) if entry.job.key in each.command]
+        process = ancestors(process, running)[len(launched) + above]
         processes.send(signal.SIGKILL, [process.outside])
 
     def _user(self, entry: Entry, did: str) -> None:
@@ -340,6 +340,12 @@ class Faults:
             if time.monotonic() > end:
                 raise TimeoutError("what a fault waits for did not come")
             yield 0.5
+
+
+def ancestors(process: Process, running: Mapping[int, Process]) -> list[Process]:
+    """Return who started a process, and who started that one, up to the first of its host."""
+    parent = running.get(process.ppid)
+    return [parent, *ancestors(parent, running)] if parent else []
 
 
 def task_processes(scheduler: Program, task_id: str) -> tuple[psutil.Process, psutil.Process]:

@@ -15,6 +15,9 @@ CONTESTED = "gpu4"  # has room for one of two jobs
 SLOTS = 24
 ROUND = 20  # faults between two looks at everything
 
+# What jobs are drawn from, and how often: torchrun takes its time to import torch.
+DAGS = {"ranks": 6, "ranks_again": 3, "ranks_torchrun": 1}
+
 # Each kind, and how often it lies in the deck that faults are drawn from.
 KINDS = {
     "kill_triggerer": 2,
@@ -110,5 +113,5 @@ def _faults(draw: random.Random) -> Iterator[Fault]:
 def _job(draw: random.Random, key: str) -> Job:
     hosts = tuple(sorted(draw.sample(HOSTS, draw.choice((1, 2, 2, 3)))))
     lines = draw.choice((None, draw.randint(100, 240)))
-    dag = draw.choices(("ranks", "ranks_again"), (3, 1))[0]
+    dag = draw.choices([*DAGS], [*DAGS.values()])[0]
     return Job(key, dag, hosts, lines)

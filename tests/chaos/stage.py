@@ -14,7 +14,7 @@ from dev.airflow import AirflowStack
 from dev.programs import Program, session
 from dev.rest import AirflowError, Run, until
 from dev.setup import hosts_python
-from tests.chaos.scenario import CONTESTED, HOSTS, SLOTS
+from tests.chaos.scenario import CONTESTED, DAGS, HOSTS, SLOTS
 from tests.fleet import Fleet, processes
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class Stage:
             }
             self.airflow = AirflowStack(self.folder / "home", dags, environment, progress=self.say)
             stack.enter_context(self.airflow)
-            for dag in ("ranks", "ranks_again"):
+            for dag in DAGS:
                 self.airflow.api.wait_for_dag(dag)
             self._cleanup = stack.pop_all()
         return self
@@ -143,7 +143,7 @@ class Stage:
             (host, process)
             for host in self.fleet.hosts
             for process in host.processes()
-            if named in process.command and "count.py" in process.command
+            if named in process.command and process.command.split()[1].endswith("count.py")
         ]
 
     def left(self) -> list[tuple[Host, Process]]:
