@@ -52,6 +52,7 @@ def test_none_means_never_only_where_it_is_a_choice() -> None:
         ({"master_port": 65536}, "master_port=65536 is not a whole number from 1 to 65535"),
         ({"stop_signal": "SIGNOPE"}, "stop_signal='SIGNOPE' is no signal"),
         ({"backend": "ncll"}, "backend='ncll' is none of gloo, nccl, mpi, ucc, xccl"),
+        ({"launcher": "slurm"}, "launcher='slurm' is none of process, torchrun"),
         ({"env": "x"}, "env is not a mapping"),
         ({"host_env": "x"}, "host_env is not a mapping"),
         ({"host_env": {"gpu1": "x"}}, r"host_env\['gpu1'\] is not a mapping"),
