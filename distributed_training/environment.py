@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from distributed_training.errors import PlanError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from distributed_training.plan import JobSpec, Node, Plan, Rank
+    from distributed_training.plan import JobSpec, Node, Plan, Rank, Slot
 
 # Variables of other launchers that a login profile or an outer job may have left behind. A rank
 # that finds them believes that it belongs to another job.
@@ -28,6 +28,7 @@ SCRUB = (
 RESERVED = (
     "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK",
     "GROUP_WORLD_SIZE", "ROLE_RANK", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "DT_*",
+    "TF_CONFIG",
 )  # fmt: skip
 # What an operator's argument says instead.
 ARGUMENTS = {
@@ -57,27 +58,44 @@ def rank_environment(plan: Plan, node: Node, rank: Rank) -> dict[str, str]:
 
 def node_environment(plan: Plan, node: Node) -> dict[str, str]:
     """Return the variables that all processes of a node share."""
-    spec = plan.spec
+    return {
+        **job_environment(plan, node),
+        "DT_BACKEND": plan.spec.backend or ("nccl" if node.gpus else "gloo"),
+        "NODE_RANK": str(node.node_rank),
+        "MASTER_ADDR": plan.head.address,
+        "MASTER_PORT": str(plan.master_port),
+        **gpu_environment(node.slots),
+        **user_environment(plan.spec, node),
+    }
+
+
+def job_environment(plan: Plan, node: Node) -> dict[str, str]:
+    """Return what a process of a node is told about its job, whatever framework it runs."""
     env = {
         "PYTHONUNBUFFERED": "1",
-        "DT_JOB_ID": spec.job_id,
+        "DT_JOB_ID": plan.spec.job_id,
         "DT_ATTEMPT": str(plan.attempt),
         "DT_NODE_DIR": node.folder,
         "DT_OUTPUT_DIR": f"{node.work}/outputs",
         "DT_METRICS_FILE": f"{node.folder}/metrics.jsonl",
         "DT_RESULT_FILE": f"{node.folder}/result.json",
-        "DT_BACKEND": spec.backend or ("nccl" if node.gpus else "gloo"),
-        "NODE_RANK": str(node.node_rank),
-        "MASTER_ADDR": plan.head.address,
-        "MASTER_PORT": str(plan.master_port),
     }
     if node.checkpoint_dir:
         env["DT_CHECKPOINT_DIR"] = node.checkpoint_dir
     if plan.resume_from:
         env["DT_RESUME_FROM"] = plan.resume_from
-    if node.gpus:
-        env["CUDA_VISIBLE_DEVICES"] = ",".join(node.gpus)
-    return {**env, **spec.env, **spec.host_env.get(node.host.name, {})}
+    return env
+
+
+def gpu_environment(slots: Sequence[Slot]) -> dict[str, str]:
+    """Return what lets a process see the GPUs of these slots only, where there are any."""
+    gpus = [slot.gpu for slot in slots if slot.gpu]
+    return {"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else {}
+
+
+def user_environment(spec: JobSpec, node: Node) -> Mapping[str, str]:
+    """Return what the user sets for the ranks of a node."""
+    return {**spec.env, **spec.host_env.get(node.host.name, {})}
 
 
 def default_environment(plan: Plan, node: Node) -> dict[str, str]:
@@ -87,8 +105,7 @@ def default_environment(plan: Plan, node: Node) -> dict[str, str]:
         env["OMP_NUM_THREADS"] = "1"  # as torchrun does for several ranks on a node
     if node.interface:
         env["GLOO_SOCKET_IFNAME"] = node.interface
-        if len(plan.nodes) > 1:
-            env["NCCL_SOCKET_IFNAME"] = f"={node.interface}"  # `=`: this name, not a prefix of it
+    env |= interface_environment(plan, node)
     if node.gpus and plan.spec.hang_timeout is not None:
         # NCCL's flight recorder, which writes beside the logs when a pipe or a timeout tells it to.
         env |= {
@@ -101,6 +118,13 @@ def default_environment(plan: Plan, node: Node) -> dict[str, str]:
         # Without these, Accelerate and DeepSpeed start one lonely training per rank on a CPU host.
         env |= {"ACCELERATE_USE_CPU": "true", "DS_ACCELERATOR": "cpu"}
     return env
+
+
+def interface_environment(plan: Plan, node: Node) -> dict[str, str]:
+    """Return what leads NCCL to the interface between the hosts, whoever uses it."""
+    if len(plan.nodes) == 1 or not node.interface:
+        return {}
+    return {"NCCL_SOCKET_IFNAME": f"={node.interface}"}  # `=`: this name, not a prefix of it
 
 
 def check_environment(spec: JobSpec) -> None:

@@ -14,6 +14,7 @@ from distributed_training.errors import HostWithheld, PlanError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from distributed_training.cluster import Cluster
     from distributed_training.fleet import Host
 
 
@@ -48,6 +49,7 @@ class JobSpec:
     master_port: int | None = None
     backend: str | None = None
     local_rank_argument: str | None = None
+    cluster: Cluster | None = None  # of TensorFlow
     stop_signal: str = "SIGTERM"
     grace_period: float = 30.0
     start_timeout: float = 300.0
@@ -183,11 +185,25 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """One training process to be."""
+    """One training process to be.
+
+    :param role: what it is in a job whose ranks differ: ``worker 1``
+    :param port: at which it listens on its host, where it has one of its own
+    :param serves: None: it ends by itself when its work is done; else it serves others, and may go
+        on for so many seconds when these have ended well
+    """
 
     rank: int
     local_rank: int
-    slot: Slot
+    slots: tuple[Slot, ...]
+    role: str = ""
+    port: int | None = None
+    serves: float | None = None
+
+    @property
+    def slot(self) -> Slot:
+        """Its only slot, or the first of them."""
+        return self.slots[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +211,8 @@ class Process:
     """What an agent executes: a rank, or a launcher that starts the ranks of its node.
 
     ``env`` is set as it is; ``defaults`` only where the host's login has no such variable.
+    ``no_proxy`` are addresses that it reaches without any proxy, in addition to those that
+    variables of that name exempt.
     """
 
     name: str
@@ -202,6 +220,7 @@ class Process:
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(repr=False)
     defaults: Mapping[str, str] = field(repr=False)
+    no_proxy: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,12 +282,20 @@ class Plan:
         if spec.resumes and spec.checkpoint_dir:
             yield f"  resuming from {self.resume_from or 'nothing: no checkpoint is complete'}"
         for node in self.nodes:
-            numbers = [rank.rank for rank in node.ranks]
             yield (
                 f"  node {node.node_rank} {node.host.name} ({node.address}, "
-                f"{node.interface or 'interface unknown'}): ranks {_span(numbers)} on "
+                f"{node.interface or 'interface unknown'}): ranks {_told(node.ranks)} on "
                 f"{', '.join(slot.name for slot in node.slots)}"
             )
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one host is given of a job: its slots, and the ranks that run there."""
+
+    offer: Offer
+    slots: tuple[Slot, ...]
+    ranks: tuple[Rank, ...]
 
 
 def place(spec: JobSpec, offers: Sequence[Offer], attempt: int = 0) -> Plan:
@@ -279,29 +306,37 @@ def place(spec: JobSpec, offers: Sequence[Offer], attempt: int = 0) -> Plan:
 
     :raises PlanError: the request does not fit what is offered; the message has the numbers.
     """
-    chosen = _hosts(spec, offers)
     taken: defaultdict[str, set[str]] = defaultdict(set)
-    nodes: list[Node] = []
-    for node_rank, offer in enumerate(chosen):
+    shares: list[Share] = []
+    for offer in _hosts(spec, offers):
         slots, per_rank = _slots(spec, offer, taken[offer.machine_id])
         taken[offer.machine_id].update(slot.name for slot in slots)
-        first = sum(len(node.ranks) for node in nodes)
-        nodes.append(
-            Node(
-                node_rank=node_rank,
-                host=offer.host,
-                address=offer.address,
-                interface=offer.interface,
-                folder=f"{offer.root}/jobs/{spec.job_id}/{attempt}/{node_rank}",
-                ranks=tuple(Rank(first + n, n, slot) for n, slot in enumerate(per_rank)),
-                slots=slots,
-                cpus=offer.cpus,
-                checkpoint_dir=_at_home(spec.checkpoint_dir, offer.home),
-            )
+        first = sum(len(share.ranks) for share in shares)
+        ranks = tuple(Rank(first + n, n, (slot,)) for n, slot in enumerate(per_rank))
+        shares.append(Share(offer, slots, ranks))
+    return assembled(spec, shares, attempt)
+
+
+def assembled(spec: JobSpec, shares: Sequence[Share], attempt: int) -> Plan:
+    """Return the plan in which each host has its share; the first one is the head."""
+    chosen = [share.offer for share in shares]
+    nodes = [
+        Node(
+            node_rank=node_rank,
+            host=share.offer.host,
+            address=share.offer.address,
+            interface=share.offer.interface,
+            folder=f"{share.offer.root}/jobs/{spec.job_id}/{attempt}/{node_rank}",
+            ranks=share.ranks,
+            slots=share.slots,
+            cpus=share.offer.cpus,
+            checkpoint_dir=_at_home(spec.checkpoint_dir, share.offer.home),
         )
+        for node_rank, share in enumerate(shares)
+    ]
     _check_addresses(nodes, chosen)
     _check_backend(spec, nodes)
-    port = spec.master_port or _free_port(chosen[0])
+    port = nodes[0].ranks[0].port or spec.master_port or _free_port(chosen[0])
     return Plan(spec, attempt, tuple(nodes), port, *_resume_from(spec, chosen))
 
 
@@ -366,7 +401,7 @@ def _slots(
     spec: JobSpec, offer: Offer, taken: set[str]
 ) -> tuple[tuple[Slot, ...], tuple[Slot, ...]]:
     """Return the slots that a node holds, and the slot of each of its ranks."""
-    every = _apart(offer.slots(), taken)
+    every = apart(offer.slots(), taken)
     count = len(every) if spec.nproc_per_node is None else spec.nproc_per_node
     if not every:
         raise PlanError(
@@ -385,7 +420,7 @@ def _slots(
     return held, tuple(held[n % len(held)] for n in range(count))
 
 
-def _apart(slots: tuple[Slot, ...], taken: set[str]) -> tuple[Slot, ...]:
+def apart(slots: tuple[Slot, ...], taken: set[str]) -> tuple[Slot, ...]:
     """Return slots that no other node of the job has, for two hosts that are one machine.
 
     CPU places are renumbered, since each host brings its own; a GPU is there only once.
@@ -434,6 +469,12 @@ def _free_port(head: Offer) -> int:
             host=head.host.name,
         )
     return head.ports[0]
+
+
+def _told(ranks: Sequence[Rank]) -> str:
+    if any(rank.role for rank in ranks):
+        return ", ".join(f"{rank.rank} ({rank.role})" for rank in ranks)
+    return _span([rank.rank for rank in ranks])
 
 
 def _span(numbers: Sequence[int]) -> str:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from distributed_training.errors import PlanError
 from distributed_training.launchers.process import ProcessLauncher
+from distributed_training.launchers.tensorflow import TensorFlowLauncher
 from distributed_training.launchers.torchrun import TorchrunLauncher
 
 if TYPE_CHECKING:
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
     from distributed_training.plan import JobSpec, Offer, Plan
 
 LAUNCHERS: dict[str, Launcher] = {
-    launcher.name: launcher for launcher in (ProcessLauncher(), TorchrunLauncher())
+    launcher.name: launcher
+    for launcher in (ProcessLauncher(), TorchrunLauncher(), TensorFlowLauncher())
 }
 
 

@@ -24,11 +24,18 @@ class Launcher(ABC):
         :raises PlanError: the request cannot be met; nothing was started.
         """
         check_environment(spec)
-        plan = place(spec, offers, attempt)
+        plan = self.place(spec, offers, attempt)
         nodes = tuple(
             dataclasses.replace(node, processes=self.processes(plan, node)) for node in plan.nodes
         )
         return dataclasses.replace(plan, nodes=nodes)
+
+    def place(self, spec: JobSpec, offers: Sequence[Offer], attempt: int) -> Plan:
+        """Return which rank runs where.
+
+        :raises PlanError: what is wanted does not fit what is offered
+        """
+        return place(spec, offers, attempt)
 
     @abstractmethod
     def processes(self, plan: Plan, node: Node) -> tuple[Process, ...]:
