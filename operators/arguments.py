@@ -38,12 +38,14 @@ def fill_in(task: object, names: Iterable[str]) -> None:
     parameters: dict[str, Parameter] = {}
     for kind in reversed(type(task).__mro__):
         parameters |= signature(kind.__init__).parameters  # type: ignore[misc]  # of a class
+    defaults = {name: each.default for name, each in parameters.items()}
+    defaults = {name: value for name, value in defaults.items() if value is not Parameter.empty}
     for name in names:
         value = getattr(task, name)
         if name in _NEVER and str(value).strip() == "None":
             setattr(task, name, None)
-        elif given(value) is None and name in parameters:
-            setattr(task, name, parameters[name].default)
+        elif given(value) is None and name in defaults:
+            setattr(task, name, defaults[name])
 
 
 def text(name: str, value: object) -> str | None:
@@ -152,6 +154,17 @@ def switch(name: str, value: bool | str) -> bool:
     if text not in ("true", "false"):
         raise PlanError(f"{name}={value!r} is neither True nor False")
     return text == "true"
+
+
+def choice(name: str, value: object, choices: Sequence[Value]) -> Value:
+    """Return one of some texts.
+
+    :raises PlanError: it is another one
+    """
+    for each in choices:
+        if str(value).strip() == each:
+            return each
+    raise PlanError(f"{name}={value!r} is none of {', '.join(map(str, choices))}")
 
 
 def program(
