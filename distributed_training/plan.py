@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from distributed_training.cluster import Cluster
     from distributed_training.fleet import Host
+    from distributed_training.mpirun import Mpirun, MpiOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,7 @@ class JobSpec:
     backend: str | None = None
     local_rank_argument: str | None = None
     cluster: Cluster | None = None  # of TensorFlow
+    mpi: MpiOptions | None = None
     stop_signal: str = "SIGTERM"
     grace_period: float = 30.0
     start_timeout: float = 300.0
@@ -212,7 +214,12 @@ class Process:
 
     ``env`` is set as it is; ``defaults`` only where the host's login has no such variable.
     ``no_proxy`` are addresses that it reaches without any proxy, in addition to those that
-    variables of that name exempt.
+    variables of that name exempt. ``with_mpi4py`` is what is executed instead where the job's
+    interpreter has that package.
+
+    ``started_by`` tells who executes it: the ``agent`` at once; a ``launcher``, for a rank that
+    comes to the agent for all the rest; or a ``relay``, when a launcher on another host wants a
+    daemon of its own here.
     """
 
     name: str
@@ -221,6 +228,8 @@ class Process:
     env: Mapping[str, str] = field(repr=False)
     defaults: Mapping[str, str] = field(repr=False)
     no_proxy: tuple[str, ...] = ()
+    with_mpi4py: tuple[str, ...] | None = None
+    started_by: Literal["agent", "launcher", "relay"] = "agent"
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +268,7 @@ class Plan:
     master_port: int
     resume_from: str | None = None  # path of a checkpoint on the hosts
     passed_over: tuple[str, ...] = ()  # what looked newer than that, and why it is not used
+    mpirun: Mpirun | None = None
 
     @property
     def head(self) -> Node:
@@ -278,6 +288,8 @@ class Plan:
             f"{len(self.nodes)} nodes, launcher {spec.launcher}, "
             f"rendezvous at {self.head.address}:{self.master_port}"
         )
+        if self.mpirun:
+            yield f"  ranks are started by {self.mpirun}"
         yield from (f"  incomplete checkpoint passed over: {told}" for told in self.passed_over)
         if spec.resumes and spec.checkpoint_dir:
             yield f"  resuming from {self.resume_from or 'nothing: no checkpoint is complete'}"
