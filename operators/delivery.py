@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import ObjectStoragePath
 
-from distributed_training.agent.agent import hider
+from distributed_training.agent.host.masking import hider
 from distributed_training.errors import DeliveryFailed, PlanError
 from distributed_training.run import collect
 

@@ -48,4 +48,4 @@ class TorchrunLauncher(Launcher):
         program = program_argv(plan.spec, f"{option}=" if option else None)
         # The rank command completes that word, since only it knows the rank's number.
         place = (f"--local-rank-at={program.index(f'{option}=')}",) if option else ()
-        return ("python3", f"{node.folder}/agent.py", "rank", *place, "--", *program)
+        return ("python3", f"{node.folder}/agent.pyz", "rank", *place, "--", *program)

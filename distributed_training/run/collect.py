@@ -16,7 +16,7 @@ from distributed_training.run.agents import HostAgent, on_all
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from distributed_training.agent.agent import Hide
+    from distributed_training.agent.host.masking import Hide
     from distributed_training.run.job import JobRef, NodeRef
 
 _SPOOL = 64 << 20  # bytes held in memory before a file takes over

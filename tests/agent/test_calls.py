@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import ast
+import io
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
 
-from distributed_training.agent import COMMAND, request, source
+import distributed_training.agent
+from distributed_training.agent import COMMAND, bundle, request
 from tests.agent.host import Host, Job, texts
 
 PYTHONS = sorted(Path.home().glob(".pyenv/versions/3.*/bin/python3"))
@@ -18,12 +21,45 @@ FIT = [path for path in PYTHONS if int(path.parts[-3].split(".")[1]) >= 8]
 OLD = [path for path in PYTHONS if path not in FIT]
 
 
+HOST = Path(distributed_training.agent.__file__).with_name("host")
+MODULES = sorted(path.relative_to(HOST.parent).as_posix() for path in HOST.rglob("*.py"))
+
+
 def names(path: Path) -> str:
     return path.parts[-3]
 
 
-def test_the_agent_is_written_in_the_python_of_the_oldest_hosts() -> None:
-    ast.parse(source(), feature_version=(3, 8))
+@pytest.mark.parametrize("module", MODULES)
+def test_the_agent_is_written_in_the_python_of_the_oldest_hosts(module: str) -> None:
+    ast.parse((HOST.parent / module).read_text(), feature_version=(3, 8))
+
+
+@pytest.mark.parametrize("python", [*FIT, Path(sys.executable)], ids=names)
+def test_every_module_loads_on_every_python_found(python: Path, tmp_path: Path) -> None:
+    """From the archive, with nothing but Python's own library."""
+    archive = tmp_path / "agent.pyz"
+    archive.write_bytes(bundle())
+    loaded = [name[: -len(".py")].replace("/", ".") for name in MODULES]
+    program = f"import sys; sys.path.insert(0, {str(archive)!r}); import {', '.join(loaded)}"
+    subprocess.run([python, "-I", "-S", "-c", program], check=True)
+
+
+def test_the_archive_is_the_same_for_the_same_program() -> None:
+    before = bundle()
+    bundle.cache_clear()
+    assert bundle() == before
+    assert set(zipfile.ZipFile(io.BytesIO(before)).namelist()) == {"__main__.py", *MODULES}
+
+
+def test_a_python_that_was_built_for_an_old_system_runs_a_job(job: Job, tmp_path: Path) -> None:
+    """Such as conda's: it has no memfd_create."""
+    python = tmp_path / "python3"
+    lacking = "import os; vars(os).pop('memfd_create');"
+    script = f'#!/bin/sh\nexec {sys.executable} "$1" "$2" "$3" "$4" "{lacking} $5"\n'
+    python.write_text(script)
+    python.chmod(0o755)
+    job.host.env["PATH"] = f"{tmp_path}:{os.environ['PATH']}"
+    assert job.run("print('hello')")[-1]["state"] == "success"
 
 
 @pytest.mark.parametrize("python", [*FIT, Path(sys.executable)], ids=names)
@@ -59,7 +95,7 @@ def test_an_unknown_verb_is_answered_with_the_known_ones(host: Host) -> None:
     "line", ['{"marker":"abc", oops', '[{"marker":"abc"}]', '{"marker":"abc"}']
 )
 def test_a_malformed_request_is_answered(line: str) -> None:
-    program = b"%d\n%b%b\n" % (len(source()), source(), line.encode())
+    program = b"%d\n%b%b\n" % (len(bundle()), bundle(), line.encode())
     done = subprocess.run(
         ["/bin/sh", "-c", COMMAND], input=program, capture_output=True, check=True
     )

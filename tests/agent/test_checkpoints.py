@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from distributed_training.agent.agent import newest_checkpoint
+from distributed_training.agent.host.checkpoints import newest_checkpoint
 
 if TYPE_CHECKING:
     from tests.agent.host import Host

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from distributed_training.agent.agent import bus_place, shortened, traceback_of
+from distributed_training.agent.host.gpu_faults import bus_place
+from distributed_training.agent.host.tracebacks import shortened, traceback_of
 from tests.agent.host import exits, until
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def test_the_error_file_of_a_launcher_is_read_before_the_launcher_is_gone(
 ) -> None:
     job.prepare()
     rank = job.rank(0, RECORD, TORCHELASTIC_ERROR_FILE=str(tmp_path / "error.json"))
-    wrapped = [sys.executable, str(job.path / "agent.py"), "rank", "--", *rank["argv"]]
+    wrapped = [sys.executable, str(job.path / "agent.pyz"), "rank", "--", *rank["argv"]]
     launcher = {**rank, "name": "launcher", "rank": None, "argv": wrapped}
     job.start(processes=[launcher], ranks=[0])
     assert exits(job.journal())[0]["traceback"][-1] == "ValueError: lr"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distributed_training.agent.agent import LINE_LIMIT, LineBuffer, clean
+from distributed_training.agent.host.lines import LINE_LIMIT, LineBuffer, clean
 
 
 def lines(*chunks: bytes, pause: float = 0.0) -> list[str]:

@@ -31,7 +31,7 @@ LAUNCHER = """
 def launch(job: Job, program: str, *, ranks: int = 2, status: str = "own", **env: str) -> None:
     """Start a launcher with ranks below it."""
     prepared = job.prepare()
-    wrapper = ["python3", "-I", f"{prepared['dir']}/agent.py", "rank", "--local-rank-at=3", "--"]
+    wrapper = ["python3", "-I", f"{prepared['dir']}/agent.pyz", "rank", "--local-rank-at=3", "--"]
     rank = [sys.executable, "-c", program, "--local_rank="]
     launcher = job.rank(0, LAUNCHER, **env)
     launcher["argv"] += [status, str(ranks), *wrapper, *rank]
@@ -142,7 +142,7 @@ def under_exec(
     job: Job, *program: str, env: dict[str, str], before: tuple[str, ...] = ()
 ) -> list[dict[str, Any]]:
     """Run one rank right below the agent, and return the journal."""
-    wrapper = [*before, "python3", "-I", f"{job.prepare()['dir']}/agent.py", "rank", "--"]
+    wrapper = [*before, "python3", "-I", f"{job.prepare()['dir']}/agent.pyz", "rank", "--"]
     launcher = {"name": "launcher", "rank": None, "argv": [*wrapper, *program], "env": env}
     job.start(processes=[launcher], ranks=[0], scrub=["RANK"])
     return job.journal()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from distributed_training.agent.agent import hider
+from distributed_training.agent.host.masking import hider
 from tests.agent.host import alive, exits, texts, until
 
 if TYPE_CHECKING:

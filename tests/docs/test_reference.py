@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from distributed_training import launchers
-from distributed_training.agent import agent
 from distributed_training.operators.base import TrainingOperator
 from distributed_training.operators.torch import TorchDistributedOperator
 from distributed_training.provider import FIELDS
@@ -17,11 +16,17 @@ from tests.offers import offer, spec
 
 ROOT = Path(__file__).parents[2]
 FLOORS = ("cli", "operators", "triggers", "hooks", "run", "launchers", "transport")
+HOST = ROOT / "distributed_training/agent/host"
 AGENTS_OWN = "DT_LOCK_DIR"  # lets tests keep their locks apart
 
 
 def page(name: str) -> str:
     return (ROOT / "docs" / name).read_text()
+
+
+def program() -> str:
+    """Return all that runs on a host."""
+    return "".join(file.read_text() for file in HOST.rglob("*.py"))
 
 
 def told(name: str) -> set[str]:
@@ -55,7 +60,7 @@ def test_every_variable_of_a_rank_is_explained() -> None:
     plans = [launchers.plan(asked, [offer("gpu1", gpus=n), offer("gpu2", gpus=n)]) for n in (0, 1)]
     processes = [process for plan in plans for process in plan.head.processes]
     names = {name for each in processes for name in (*each.env, *each.defaults)}
-    names |= set(re.findall(r'"(DT_\w+)"', inspect.getsource(agent))) - {AGENTS_OWN}
+    names |= set(re.findall(r'"(DT_\w+)"', program())) - {AGENTS_OWN}
     shown = told("environment.md")
     families = tuple(name[:-1] for name in shown if name.endswith("*"))
     assert {name for name in names - shown if not name.startswith(families)} == set()
@@ -69,6 +74,5 @@ def test_every_module_has_its_place(floor: str) -> None:
 
 
 def test_every_kind_of_journal_line_is_explained() -> None:
-    source = inspect.getsource(agent)
-    kinds = re.findall(r'journal\.add\(\s*"(\w+)"|unless_ended\(\("(\w+)"', source)
+    kinds = re.findall(r'journal\.add\(\s*"(\w+)"|unless_ended\(\("(\w+)"', program())
     assert {kind for found in kinds for kind in found if kind} | {"log"} <= told("inside.md")

@@ -322,7 +322,7 @@ def test_slots_are_free_only_when_no_process_of_the_job_lives(jobs, fleet):
     refused = []
 
     def kill_agents(job):
-        pids = [p.pid for p in fleet["gpu1"].processes() if "AGENT_SOURCE" in p.command]
+        pids = [p.pid for p in fleet["gpu1"].processes() if "AGENT_BUNDLE" in p.command]
         for pid in pids:
             fleet["gpu1"].exec(["kill", "-9", str(pid)], check=False)  # one may just end
         try:

@@ -88,7 +88,10 @@ def test_the_wheel_holds_all_folders_in_one_package(wheel: Path) -> None:
 
 def test_the_wheel_holds_what_is_not_code(wheel: Path) -> None:
     names = contents(wheel)
-    assert {"distributed_training/py.typed", "distributed_training/agent/agent.py"} <= names.keys()
+    assert {
+        "distributed_training/py.typed",
+        "distributed_training/agent/host/verbs/offer.py",
+    } <= names.keys()
     licence = next(text for name, text in names.items() if name.endswith("/licenses/LICENSE"))
     assert b"Apache License" in licence
 

@@ -1,0 +1,170 @@
+"""The ranks of a node: started, followed, judged."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from .children import scrubbed, set_oom_score, spawn
+from .evidence import exit_story
+from .execution import exec_failed
+from .exits import exit_record, reaped
+from .files import read_json
+from .kernel import KernelLog
+from .memory import CHILD_KILLED, OomKills
+from .node import own_variables
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from .journal import Journal
+    from .node import Node
+    from .records import Json
+
+    Command = tuple[str, int | None, list[str], dict[str, str]]
+
+
+START_TIMEOUT = 300.0
+
+
+class Started:
+    """One process that the supervisor started: a rank, or what launches ranks."""
+
+    def __init__(self, name: str, rank: int | None, pid: int) -> None:
+        self.name = name
+        self.rank = rank
+        self.pid = pid
+        self.began = time.monotonic()
+        self.ended = False
+
+
+class Gang:
+    """The ranks of a node: who runs, who ended and how."""
+
+    def __init__(self, node: Node, journal: Journal) -> None:
+        self.node = node
+        self.journal = journal
+        self.started: dict[int, Started] = {}
+        self.expected: set[int] = set()
+        self.begun: set[int] = set()
+        self.done: set[int] = set()
+        self.start_by = 0.0
+        self.failed = False
+        self.by_us = False
+        self._last_done = 0.0
+        self._records: dict[str, int] = {}
+        self.kernel = KernelLog()
+        self.oom_kills = OomKills(self.kernel)
+
+    def start(self, request: Json, keep: Sequence[int]) -> dict[str, int]:
+        """Start all processes, or raise Refusal at the first that cannot be."""
+        base = scrubbed(request.get("scrub") or ())
+        self.expected = set(request.get("ranks") or ())
+        self.start_by = time.monotonic() + float(request.get("start_timeout") or START_TIMEOUT)
+        commands = [self._command(each, base) for each in request["processes"]]
+        for name, rank, argv, env in commands:
+            log = self.node.at("logs", f"{name}.log")
+            try:
+                pid = spawn(argv, env, self.node.at("work"), log, keep)
+            except (OSError, IndexError, TypeError, ValueError) as error:
+                raise exec_failed(name, argv, env, error) from error
+            set_oom_score(str(pid), 0)
+            self.started[pid] = Started(name, rank, pid)
+        for process in self.started.values():
+            self._began(process.name, process.rank, process.pid)
+        return {process.name: pid for pid, process in self.started.items()}
+
+    def _command(self, process: Json, base: dict[str, str]) -> Command:
+        errors = self.node.at("ranks", f"{process['rank']}.error")
+        env = {
+            **(process.get("defaults") or {}),
+            **base,
+            **({} if process["rank"] is None else {"TORCHELASTIC_ERROR_FILE": errors}),
+            **process["env"],
+            **own_variables(self.node),
+        }
+        site = self.node.at("site")
+        if os.path.isdir(site):  # what stands first there runs before the rank's program
+            env["PYTHONPATH"] = os.pathsep.join(filter(None, (site, env.get("PYTHONPATH"))))
+        return process["name"], process["rank"], process["argv"], env
+
+    def _began(self, name: str, rank: int | None, pid: int) -> None:
+        self.journal.add("started", name=name, rank=rank, pid=pid)
+        if rank is not None:
+            self.begun.add(rank)
+
+    def logs(self) -> Iterator[tuple[str, int | None]]:
+        """Yield the name and the rank of each log that there is or will be."""
+        for process in self.started.values():
+            yield process.name, process.rank
+        for rank in self.expected - {process.rank for process in self.started.values()}:
+            yield f"rank-{rank}", rank
+
+    def reap(self) -> None:
+        """Record who has ended; orphans that became ours are only buried."""
+        for pid, status in reaped():
+            process = self.started.get(pid)
+            if process and not process.ended:
+                process.ended = True
+                elapsed = time.monotonic() - process.began
+                self._exit(exit_record(process.name, process.rank, pid, status, elapsed))
+
+    def read_records(self) -> None:
+        """Take over what `agent rank` wrote about the ranks below a launcher."""
+        for entry in os.scandir(self.node.at("ranks")):
+            inode = entry.inode()  # each record replaces the file
+            if entry.name.endswith(".json") and self._records.get(entry.name) != inode:
+                record = read_json(entry.path)
+                if entry.name not in self._records:
+                    self._began(record["name"], record["rank"], record["pid"])
+                self._records[entry.name] = inode
+                if "elapsed" in record:
+                    self._exit(record)
+
+    def _exit(self, record: Json) -> None:
+        story = exit_story(self.node, record)
+        evidence = [] if self.by_us else self._memory(record, story["tail"])
+        self.journal.add(
+            "exit", **record, **story, by_us=self.by_us, oom=bool(evidence), evidence=evidence
+        )
+        if record["rank"] is not None and record["code"] == 0:
+            self.done.add(record["rank"])
+            self._last_done = time.monotonic()
+        elif record["rank"] is not None or not self.expected:
+            self.failed = self.failed or record["code"] != 0
+
+    def _memory(self, record: Json, tail: Sequence[str]) -> list[str]:
+        """Return what shows that memory ran out, if that is why a process ended."""
+        if record["signal"] == "SIGKILL":
+            return self.oom_kills.evidence(record["pid"])
+        child = record["code"] == 137 or (record["code"] and any(map(CHILD_KILLED.search, tail)))
+        return self.oom_kills.evidence(None) if child else []
+
+    def outcome(self, grace: float) -> tuple[str, str] | None:
+        """Return why it is over and how it went, as soon as that is certain."""
+        if not self.started:
+            return None
+        if self.failed:
+            return "rank failed", "failed"
+        ended = [each.ended for each in self.started.values() if each.rank is None]
+        missing = self.expected - self.done
+        if missing and any(ended):
+            return f"the launcher ended, but {numbered(missing)} did not succeed", "failed"
+        if missing or not self.expected:
+            return self._waiting(missing)
+        lingers = not all(ended) and time.monotonic() < self._last_done + grace
+        return None if lingers else ("ranks done", "success")
+
+    def _waiting(self, missing: set[int]) -> tuple[str, str] | None:
+        if all(each.ended for each in self.started.values()):
+            return "ranks done", "failed" if missing else "success"
+        late = self.expected - self.begun
+        if late and time.monotonic() > self.start_by:
+            return f"{numbered(late)} did not start in time (start_timeout)", "failed"
+        return None
+
+
+def numbered(ranks: set[int]) -> str:
+    """Return ranks in words."""
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, sorted(ranks)))}"
