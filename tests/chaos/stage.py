@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from dev.airflow import AirflowStack
 from dev.programs import Program, session
-from dev.rest import AirflowError, Run, until
+from dev.rest import AirflowError, Run
 from dev.setup import hosts_python
 from tests.chaos.scenario import CONTESTED, DAGS, HOSTS, SLOTS
 from tests.fleet import Fleet, processes
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from tests.fleet import Host, Process
 
 CONTESTED_SLOTS = 3
+PATIENCE = 120.0  # seconds within which Airflow must answer
 ORPHAN_TIMEOUT = 120
 HOST_TIMEOUT = 20
 GRACE_PERIOD = 3
@@ -126,15 +128,16 @@ class Stage:
 
     def patiently(self, call: Callable[[], Any], harmless: str = "never") -> Any:
         """Return what Airflow answers, once it does: its API server may be down just now."""
-        last: AirflowError | None = None
-        for _ in until(120, f"Airflow does not answer: {last}", pause=1):
+        end = time.monotonic() + PATIENCE
+        while True:
             try:
                 return call()
             except AirflowError as error:
                 if f": {harmless} " in str(error):
                     return None
-                last = error
-        raise AssertionError("until() raises at its end")
+                if time.monotonic() > end:
+                    raise
+            time.sleep(1)
 
     def ranks(self, key: str) -> list[tuple[Host, Process]]:
         """Return the ranks of a job, as seen from outside of the hosts."""
