@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from distributed_training.cluster import Cluster
     from distributed_training.fleet import Host
-    from distributed_training.mpirun import Mpirun, MpiOptions
+    from distributed_training.mpirun import MpiOptions, Mpirun
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,6 +244,7 @@ class Node:
     ranks: tuple[Rank, ...]
     slots: tuple[Slot, ...]  # held by this node; fewer than ranks if oversubscribed
     cpus: int = 1
+    infiniband: bool = False
     checkpoint_dir: str | None = None
     processes: tuple[Process, ...] = ()
 
@@ -342,6 +343,7 @@ def assembled(spec: JobSpec, shares: Sequence[Share], attempt: int) -> Plan:
             ranks=share.ranks,
             slots=share.slots,
             cpus=share.offer.cpus,
+            infiniband=bool(share.offer.facts.get("infiniband")),
             checkpoint_dir=_at_home(spec.checkpoint_dir, share.offer.home),
         )
         for node_rank, share in enumerate(shares)
