@@ -20,6 +20,7 @@ PULLED_DOWN = re.compile(
             r"Failed to recv, got 0 bytes|DistNetworkError|DistStoreError",  # c10d's store
             r"The client socket has (timed out|failed to connect)",
             r"MPI_ABORT was invoked|BAD TERMINATION OF ONE OF|MPI_ERR_PROC_FAILED",
+            r"errors_impl\.UnavailableError|tasks are unhealthy|Error reported from /job:",  # TensorFlow
             r"KeyboardInterrupt|SignalException: Process \d+ got signal",  # asked to end
         )
     )
@@ -27,7 +28,10 @@ PULLED_DOWN = re.compile(
 # Signals by which libraries end a rank that has lost the others; any other is its own fault.
 _LOST_THE_OTHERS = (None, "SIGABRT", "SIGTERM", "SIGPIPE")
 
-PORT_TAKEN = re.compile(r"EADDRINUSE|[Aa]ddress already in use", re.ASCII)
+PORT_TAKEN = re.compile(
+    r"EADDRINUSE|[Aa]ddress already in use|Could not start gRPC server",  # TensorFlow's words
+    re.ASCII,
+)
 
 _LAST_LINES = 20
 _NOT_A_WORD = re.compile(

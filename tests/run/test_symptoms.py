@@ -18,6 +18,7 @@ PULLED_DOWN = {
     "likely closed.",
     "barrier": "RuntimeError: Rank 3 failed to pass monitoredBarrier in 30000 ms",
     "reset": "ConnectionResetError: [Errno 104] Connection reset by peer",
+    "tensorflow": "tensorflow.python.framework.errors_impl.UnavailableError: Graph execution error:",
     "mpi": "MPI_ABORT was invoked on rank 3 in communicator MPI_COMM_WORLD",
 }
 
@@ -130,6 +131,14 @@ def test_a_gpu_that_failed_is_told_from_a_program_that_did(hardware, kind):
     assert type(cause(exited(3, 1), faults=[faults, []])) is RankFailed
 
 
-def test_a_port_that_was_taken_has_a_class_of_its_own():
+@pytest.mark.parametrize(
+    "words",
+    [
+        "RuntimeError: EADDRINUSE",
+        "tensorflow.python.framework.errors_impl.UnknownError: Could not start gRPC server",
+    ],
+    ids=["torch", "tensorflow"],
+)
+def test_a_port_that_was_taken_has_a_class_of_its_own(words):
     """Case B41."""
-    assert isinstance(cause(raised(0, "RuntimeError: EADDRINUSE")), PortTaken)
+    assert isinstance(cause(raised(0, words)), PortTaken)
