@@ -20,7 +20,7 @@ PULLED_DOWN = re.compile(
             r"Failed to recv, got 0 bytes|DistNetworkError|DistStoreError",  # c10d's store
             r"The client socket has (timed out|failed to connect)",
             r"MPI_ABORT was invoked|BAD TERMINATION OF ONE OF|MPI_ERR_PROC_FAILED",
-            r"errors_impl\.UnavailableError|tasks are unhealthy|Error reported from /job:",  # TensorFlow
+            r"errors_impl\.UnavailableError|tasks are unhealthy|Error reported from /job:",  # TF
             r"KeyboardInterrupt|SignalException: Process \d+ got signal",  # asked to end
         )
     )

@@ -18,7 +18,7 @@ PULLED_DOWN = {
     "likely closed.",
     "barrier": "RuntimeError: Rank 3 failed to pass monitoredBarrier in 30000 ms",
     "reset": "ConnectionResetError: [Errno 104] Connection reset by peer",
-    "tensorflow": "tensorflow.python.framework.errors_impl.UnavailableError: Graph execution error:",
+    "tensorflow": "python.framework.errors_impl.UnavailableError: Graph execution error:",
     "mpi": "MPI_ABORT was invoked on rank 3 in communicator MPI_COMM_WORLD",
 }
 
