@@ -94,7 +94,7 @@ class Run:
         """Return the lines of the task's log so far, as the web page shows them."""
         path = f"/taskInstances/{task_id}/logs/{try_number}"
         content = self._call("GET", path, full_content=True)["content"]
-        return [text for line in content for text in _lines(line)]
+        return [text for line in content for text in lines_of(line)]
 
     def xcom(self, task_id: str, key: str = "return_value") -> Any:
         """Return a value that the task has left."""
@@ -156,7 +156,8 @@ class Run:
         return "\n".join(f"    {line}" for line in self.log(task_id)[-30:])
 
 
-def _lines(line: str | dict[str, Any]) -> Iterator[str]:
+def lines_of(line: str | dict[str, Any]) -> Iterator[str]:
+    """Yield an entry of a log, and what it tells of an error."""
     if isinstance(line, str):
         yield line
         return

@@ -9,6 +9,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from dev.rest import lines_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -59,9 +61,10 @@ def logged(run: Run, task_id: str, number: int) -> list[str]:
     path += f"/taskInstances/{task_id}/logs/{number}"
     content = run.api.call("GET", path, full_content=True)["content"]
     timed = [
-        (datetime.fromisoformat(each["timestamp"]), each["event"])
+        (datetime.fromisoformat(each["timestamp"]), text)
         for each in content
         if each.get("timestamp")
+        for text in lines_of(each)
     ]
     return [event for _, event in sorted(timed, key=lambda pair: pair[0])]
 

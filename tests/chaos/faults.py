@@ -136,20 +136,17 @@ class Faults:
 
     def pull_cable_long(self, fault: Fault) -> Steps:
         """Pull the cable of a host until it counts as lost."""
-        with (yield from self._host(fault)) as host:
-            self._excuse(host, "its cable was pulled for long")
+        why = "its cable was pulled for long"
+        with (yield from self._host(fault)) as host, self._down(host, why):
             host.cut_cable()
             yield HOST_TIMEOUT + 15 + 10 * fault.length
-            self._excuse(host, "its cable was pulled for long")
             host.plug_cable()
 
     def cut_power(self, fault: Fault) -> Steps:
         """Cut the power of a host, and give it back after a while."""
-        with (yield from self._host(fault)) as host:
-            self._excuse(host, "its power was cut")
+        with (yield from self._host(fault)) as host, self._down(host, "its power was cut"):
             host.power_cut()
             yield 2 + 30 * fault.length
-            self._excuse(host, "its power was cut")
             host.power_on()
 
     # Processes on hosts
@@ -279,10 +276,15 @@ class Faults:
     def _user(self, entry: Entry, did: str) -> None:
         entry.user, entry.cut = did, True
 
-    def _excuse(self, host: Host, what: str) -> None:
+    @contextmanager
+    def _down(self, host: Host, what: str) -> Iterator[None]:
+        """Excuse jobs that use a host, and those that come while it is out of reach."""
         self.ledger.excuse_unsettled(what, host.name)
         for entry in self.ledger.on(host.name):
             entry.excuse(f"{host.name}: {what}", host=host.name)
+        self.ledger.down[host.name] = what
+        yield
+        del self.ledger.down[host.name]
 
     def _rank(self, entry: Entry, fault: Fault) -> tuple[Host, Process]:
         ranks = self.stage.ranks(entry.job.key)

@@ -58,10 +58,13 @@ class Ledger:
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
         self.entries: list[Entry] = []
+        self.down: dict[str, str] = {}  # hosts that are out of reach, and why
 
     def submit(self, job: Job) -> Entry:
         """Start a job and enter it."""
         entry = Entry(job, self.stage.submit(job))
+        for name in self.down.keys() & set(job.hosts):
+            entry.excuse(f"{name}: {self.down[name]}", host=name)
         self.entries.append(entry)
         return entry
 
