@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import select
 import signal
@@ -13,22 +12,18 @@ from .children import become_reaper, fork, set_oom_score
 from .desk import Client, Desk
 from .errors import Refusal, preflight_failed, problem, unwritable
 from .exits import signal_name
-from .facts import boot_id, user_name
+from .facts import boot_id
 from .files import disk_free, read_text, write_json, write_whole
 from .gpu_faults import gpu_faults, gpu_health
 from .journal import Journal
-from .locks import Lock
 from .logs import Logs
 from .members import ACTIVE_POLL, Ending, Members
-from .network import listen
-from .ports import port_taken
 from .preflight import Preflight
 from .processes import Process
 from .ranks import Gang
 from .records import encode
+from .reservation import Reservation
 from .shm import leave_no_shm
-from .slots import take_all
-from .tickets import Ticket, claimed_slots
 from .wakeups import Wakeups
 from .withheld import note_fault
 
@@ -60,12 +55,11 @@ class Supervisor:
         self.journal = Journal(node.journal, node.hide)
         self.logs = Logs(node.at("logs"), self.journal)
         self.gang = Gang(node, self.journal)
+        self.reservation = Reservation(node.key, request)
         self.gpus = [name[4:] for name in request.get("slots") or () if name.startswith("gpu-")]
         self.gpu_health: Json = {}
         self.grace = float(request.get("grace_period", 30))
         self.stop_signal = str(request.get("stop_signal") or "SIGTERM")
-        self.locks: list[Lock] = []
-        self.listener: socket.socket | None = None
         self.checker: Client | None = None
         self.prepared = False
         self.versions: Json = {}
@@ -109,34 +103,10 @@ class Supervisor:
         )
         write_whole(self.node.at("owner"), str(self.request.get("owner") or "").encode())
         self.node.leave()  # it does not watch yet
-        self.reserve()
+        self.reservation.take()
         if self.request.get("setup"):
             self.logs.add("setup", "setup")
         self.check()
-
-    def reserve(self) -> None:
-        """Take the slots, and the port until the ranks start."""
-        label = self.request.get("label")
-        holder = {**self.node.key, "label": label, "user": user_name(), "since": time.time()}
-        ticket = Ticket.of(self.request)
-        if ticket:
-            ticket.leave()
-        self.locks = take_all(self.request.get("slots") or (), holder, claimed_slots(ticket))
-        port = self.request.get("port")
-        if port is None:
-            return
-        lock = Lock.take(f"port-{port}", holder)
-        if lock is None:
-            raise port_taken(port)
-        self.locks.append(lock)
-        try:
-            self.listener = listen(port)
-        except OSError as error:
-            if error.errno == errno.EADDRINUSE:
-                raise port_taken(port) from error
-            why = f"{user_name()} cannot listen there: {error.strerror}"
-            do = "set master_port= to another, above 1023, or leave it out"
-            raise preflight_failed([problem(f"port {port} cannot be used", why, do)]) from error
 
     def check(self) -> None:
         """Run the preflight in a child, which reports like any client, so that nothing waits."""
@@ -186,8 +156,7 @@ class Supervisor:
             self.desk.poke()
         if time.monotonic() - self.refreshed > REFRESH_EVERY:
             self.refreshed = time.monotonic()
-            for lock in self.locks:
-                lock.refresh()
+            self.reservation.refresh()
         return over
 
     def wait(self) -> set[int]:
@@ -247,9 +216,7 @@ class Supervisor:
         if self.refusal:
             self.hear_caller()
             self.node.remove()
-        self.release_port()
-        for lock in self.locks:
-            lock.release(remove=not survivors)
+        self.reservation.release(inherited=bool(survivors))
         last = self.refusal or Refusal("ended", f"the job has ended: {self.reason}")
         for client, reply in [*self.farewells, *((each, last.reply) for each in self.waiting)]:
             client.reply(reply)
@@ -328,26 +295,18 @@ class Supervisor:
             return
         if self.ending or not self.prepared:
             raise Refusal("not_prepared", f"cannot start: {self.reason or 'still preparing'}")
-        self.release_port()
+        self.reservation.release_port()
         try:
-            self.pids = self.gang.start(message, [lock.fd for lock in self.locks])
+            self.pids = self.gang.start(message, self.reservation.descriptors())
         except Refusal as refusal:
             self.farewells.append((client, refusal.reply))
             self.end(f"exec failed: {refusal}", "failed", grace=0)
             return
-        ticket = Ticket.of(self.request)
-        if ticket:
-            ticket.withdraw()
+        self.reservation.fulfil()
         for name, rank in self.gang.logs():
             self.logs.add(name, name if rank is None else rank)
         self.active = time.monotonic()
         client.reply({"ok": True, "pids": self.pids})
-
-    def release_port(self) -> None:
-        """Leave the port to the rank that will listen on it."""
-        if self.listener:
-            self.listener.close()
-            self.listener = None
 
     def on_stop(self, client: Client, message: Json) -> None:
         """End the ranks."""
