@@ -30,6 +30,12 @@ class NodeRef:
     root: str
     ranks: tuple[int, ...]
     offset: int = 0
+    servers: tuple[int, ...] = ()  # ranks that are let go when all others are done
+    roles: tuple[str, ...] = ()  # of the ranks, where they differ
+
+    def role(self, rank: int) -> str:
+        """Return what a rank is, empty where all are the same."""
+        return dict(zip(self.ranks, self.roles, strict=False)).get(rank, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +86,8 @@ class JobRef:
                 node.address,
                 node.folder.partition("/jobs/")[0],
                 tuple(rank.rank for rank in node.ranks),
+                servers=tuple(rank.rank for rank in node.ranks if rank.serves is not None),
+                roles=tuple(rank.role for rank in node.ranks if rank.role),
             )
             for node in plan.nodes
         )
@@ -138,8 +146,9 @@ def host_from_dict(record: Mapping[str, Any]) -> Host:
 
 
 def _node(record: Mapping[str, Any]) -> NodeRef:
-    host, ranks = host_from_dict(record["host"]), tuple(record["ranks"])
-    return _known(NodeRef, {"address": host.ssh_host, **record, "host": host, "ranks": ranks})
+    host = host_from_dict(record["host"])
+    lists = {name: tuple(record.get(name, ())) for name in ("ranks", "servers", "roles")}
+    return _known(NodeRef, {"address": host.ssh_host, **record, "host": host, **lists})
 
 
 def _known(kind: Callable[..., Record], record: Mapping[str, Any]) -> Record:

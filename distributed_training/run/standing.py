@@ -16,7 +16,9 @@ Standing = Literal["running", "success"]
 
 
 async def standing(ref: JobRef, agents: Mapping[str, HostAgent]) -> Standing | None:
-    """Return what all nodes agree on, or None: then nothing of the job can be gone on with.
+    """Return how the job stands, or None: then nothing of it can be gone on with.
+
+    It runs while a node does and none has failed: ranks may wait for others on other nodes.
 
     :param agents: by name of the host
     """
@@ -31,7 +33,9 @@ async def standing(ref: JobRef, agents: Mapping[str, HostAgent]) -> Standing | N
         seen = set(await on_all(ref.nodes, ask))
     except TrainingError:
         return None
-    return seen.pop() if len(seen) == 1 else None
+    if None in seen:
+        return None
+    return "running" if "running" in seen else "success"
 
 
 def _standing(status: Mapping[str, Any]) -> Standing | None:

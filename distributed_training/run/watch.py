@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from distributed_training.errors import AgentError, HostUnreachable, JobTakenOver, TrainingError
 from distributed_training.run.hang import Quiet, findings
 from distributed_training.run.job import JobRef, NodeRef
+from distributed_training.run.release import release, work_is_done
 from distributed_training.run.shown import Echo, Progress
 from distributed_training.run.stop import stop
 from distributed_training.run.verdict import TIMED_OUT, NodeState, verdict
@@ -115,6 +116,7 @@ class Watcher:
         self._ending: list[asyncio.Future[None]] = []
         self._quiet = Quiet()
         self._stalled: JobStalled | None = None
+        self._released = asyncio.Event()
 
     @property
     def ref(self) -> JobRef:
@@ -129,7 +131,7 @@ class Watcher:
     async def watch(self) -> Outcome:
         """Return when the job has ended on every host, or a host is given up."""
         async with asyncio.TaskGroup() as group:
-            timers = (self._end_at_deadline(), self._end_if_stalled())
+            timers = (self._end_at_deadline(), self._end_if_stalled(), self._release_servers())
             waiting = [group.create_task(timer) for timer in timers]
             states = self._nodes.values()
             await asyncio.wait([group.create_task(self._follow(state)) for state in states])
@@ -167,13 +169,20 @@ class Watcher:
             await asyncio.sleep(max(0.0, self._deadline - time.time()))
             await self.end(TIMED_OUT)
 
+    async def _release_servers(self) -> None:
+        """Let those end that serve others, once these are done."""
+        await self._released.wait()
+        states = [state for state in self._nodes.values() if state.ref.servers]
+        tell = (release(self._ref, each, self._agents[each.ref.host.name]) for each in states)
+        await asyncio.gather(*tell)
+
     async def _end_if_stalled(self) -> None:
         limit, states = self._ref.hang_timeout, self._nodes.values()
         while limit is not None and not self._stopped:
             since = await self._quiet.lasts(
                 limit, lambda: [each.ref.node_rank for each in states if each.running]
             )
-            if self._ending:
+            if self._ending or self._released.is_set():  # the rest is a matter of seconds
                 return
             self._log(f"The job has been silent for {limit:g} s; asking its ranks where they are")
             found = await findings(self._ref, self._agents, list(states))
@@ -279,6 +288,8 @@ class Watcher:
             state.exits.append(record)
             if state.failure is record:
                 self._end_others(f"a rank failed on {host}")
+            elif work_is_done(self._nodes.values()):
+                self._released.set()
         elif kind == "ended":
             state.ended = record
             if record["state"] != "success":
