@@ -1,4 +1,4 @@
-"""A real Airflow of its own, on SQLite and LocalExecutor, for the demo and the tests."""
+"""A real Airflow of its own for the demo and the tests, on SQLite and LocalExecutor if not told."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dev.programs import Program, ProgramFailed
 from dev.rest import AirflowError, Api, Progress, until
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 SETTINGS = {
@@ -29,12 +29,12 @@ SETTINGS = {
     # An event that follows the deferral too soon fails the task (apache/airflow#72716); this helps.
     "WORKERS__MIN_HEARTBEAT_INTERVAL": "1",
 }
-# The API server comes first and goes last: tasks report to it.
+# What `airflow` is told. The API server comes first and goes last: tasks report to it.
 COMPONENTS = {
-    "api-server": ["--host", "127.0.0.1", "--workers", "1", "--port"],
-    "scheduler": ["--skip-serve-logs"],
-    "dag-processor": [],
-    "triggerer": ["--skip-serve-logs"],
+    "api-server": ["api-server", "--host", "127.0.0.1", "--workers", "1", "--port"],
+    "scheduler": ["scheduler", "--skip-serve-logs"],
+    "dag-processor": ["dag-processor"],
+    "triggerer": ["triggerer", "--skip-serve-logs"],
 }
 HEALTH = {"scheduler": "scheduler", "dag-processor": "dag_processor", "triggerer": "triggerer"}
 
@@ -60,11 +60,12 @@ def occupied(port: int) -> bool:
 
 @dataclass
 class AirflowStack:
-    """API server, scheduler, DAG processor and triggerer, with a home folder of their own.
+    """API server, scheduler, DAG processor, triggerer and more, with a home folder of their own.
 
     :param home: its AIRFLOW_HOME, made if absent
     :param dags: its DAG folder
     :param environment: more variables for all of its processes, such as connections
+    :param commands: what `airflow` is told, for each of its processes by name
     :param port: where the web page listens on the loopback address (a free port)
     :param progress: told what is being done
     """
@@ -72,6 +73,7 @@ class AirflowStack:
     home: Path
     dags: Path
     environment: Mapping[str, str] = field(default_factory=dict)
+    commands: Mapping[str, Sequence[str]] = field(default_factory=lambda: COMPONENTS)
     port: int = field(default_factory=free_port)
     progress: Progress = lambda _: None
 
@@ -104,11 +106,11 @@ class AirflowStack:
         return {
             name: Program(
                 f"airflow {name}",
-                [sys.executable, "-m", "airflow", name, *arguments, *ports.get(name, ())],
+                [sys.executable, "-m", "airflow", *arguments, *ports.get(name, ())],
                 self.home / f"{name}.log",
                 self.variables,
             )
-            for name, arguments in COMPONENTS.items()
+            for name, arguments in self.commands.items()
         }
 
     def start(self) -> None:

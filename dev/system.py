@@ -20,8 +20,9 @@ NAMESPACES = {
     "chpasswd": "passwd",
 }
 # Its own name: `mpirun` may be that of another MPI, and the tests want Debian's, too.
-TOOLS = {"git": "git", "mpirun.openmpi": "openmpi-bin"}
+TOOLS = {"git": "git", "mpirun.openmpi": "openmpi-bin", "redis-server": "redis-server"}
 FAKETIME = ("lib*/faketime/libfaketimeMT.so.1", "lib/*/faketime/libfaketimeMT.so.1")
+POSTGRES = "lib/postgresql/*/bin/postgres"
 
 
 def install(*, tools: bool) -> None:
@@ -54,7 +55,15 @@ def missing(*, tools: bool) -> list[str]:
     }
     if root and tools and not any(list(Path("/usr").glob(pattern)) for pattern in FAKETIME):
         packages.add("libfaketime")
+    if tools and postgres() is None:
+        packages.add("postgresql")
     return sorted(packages | interpreters.missing_packages())
+
+
+def postgres() -> Path | None:
+    """Return the folder of the newest Postgres' programs, which Debian keeps out of PATH."""
+    found = [path.parent for path in Path("/usr").glob(POSTGRES)]
+    return max(found, key=lambda folder: float(folder.parent.name), default=None)
 
 
 def _apt_get(verb: str, *packages: str) -> str | None:
