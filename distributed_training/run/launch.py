@@ -32,12 +32,20 @@ async def propose(
     replies = await offers(
         agents,
         spec.source,
-        lambda host: spec.wish(host, None),
+        lambda host: {**spec.wish(host, None), "mpirun": _mpirun(spec, host)},
         checkpoint_dir=spec.checkpoint_dir if spec.resumes else None,
         needed=spec.nnodes,
         log=log,
     )
     return launchers.plan(spec, replies, attempt), replies
+
+
+def _mpirun(spec: JobSpec, host: str) -> dict[str, str | None] | None:
+    """Return what a host must know to find its mpirun, if the job needs one."""
+    if spec.mpi is None:
+        return None
+    path = {**spec.env, **spec.host_env.get(host, {})}.get("PATH")
+    return {"program": spec.mpi.program, "python": spec.python, "path": path}
 
 
 async def launch(

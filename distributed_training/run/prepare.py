@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from distributed_training.agent import site
@@ -132,6 +133,7 @@ def _request(plan: Plan, node: Node, owner: str) -> dict[str, Any]:
         "scrub": list(SCRUB),
         "check_files": script,
         "python": spec.python if spec.program.kind != "command" else None,
+        "mpirun": None if plan.mpirun is None else dataclasses.asdict(plan.mpirun),
         "orphan_timeout": spec.orphan_timeout,
         "site": None if spec.hang_timeout is None else site(),
         "grace_period": spec.grace_period,

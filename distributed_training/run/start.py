@@ -37,6 +37,8 @@ async def start(plan: Plan, agents: Mapping[str, HostAgent]) -> None:
                     "argv": list(process.argv),
                     "env": dict(process.env),
                     "defaults": dict(process.defaults),
+                    "with_mpi4py": process.with_mpi4py,
+                    "started_by": process.started_by,
                 }
                 for process in node.processes
             ],

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from distributed_training.errors import AgentError, HostUnreachable, JobTakenOver, TrainingError
 from distributed_training.run.hang import Quiet, findings
 from distributed_training.run.job import JobRef, NodeRef
+from distributed_training.run.relays import Relays
 from distributed_training.run.release import release, work_is_done
 from distributed_training.run.shown import Echo, Progress
 from distributed_training.run.stop import stop
@@ -114,6 +115,7 @@ class Watcher:
         self._offsets = {node.node_rank: node.offset for node in ref.nodes}
         self._stopped: str | None = None  # why we ended the job
         self._ending: list[asyncio.Future[None]] = []
+        self._relays = Relays(ref, agents, log)
         self._quiet = Quiet()
         self._stalled: JobStalled | None = None
         self._released = asyncio.Event()
@@ -136,6 +138,7 @@ class Watcher:
             states = self._nodes.values()
             await asyncio.wait([group.create_task(self._follow(state)) for state in states])
             await asyncio.gather(*self._ending)
+            self._relays.stop()
             for timer in waiting:
                 timer.cancel()
         error = verdict(self._ref, list(self._nodes.values()), self._stopped)
@@ -282,7 +285,8 @@ class Watcher:
             self._log(line)
 
     def _learn(self, state: NodeState, record: Mapping[str, Any]) -> None:
-        """Take note of an end, once: an earlier watcher may have read of it before us."""
+        """Take note of what happened, once: an earlier watcher may have read of it before us."""
+        self._relays.note(record)
         kind, host = record["k"], state.ref.host.name
         if kind == "exit" and record not in state.exits:
             state.exits.append(record)

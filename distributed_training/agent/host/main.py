@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from importlib import import_module
 
@@ -25,6 +24,8 @@ VERBS = (
     "start",
     "attach",
     "reach",
+    "relay",
+    "relayed",
     "stop",
     "status",
     "dump",
@@ -64,13 +65,20 @@ def answer_to(verb: object) -> Callable[[Json, Call], Json | None]:
 
 
 def main() -> None:
-    """Serve a request, or stand between a launcher and its rank."""
-    if sys.argv[1:2] != ["rank"]:
-        return serve()
-    options, program = sys.argv[2:], sys.argv[sys.argv.index("--") + 1 :]
-    if options[0].startswith("--local-rank-at="):  # of the program's words: it ends in our number
-        program[int(options[0].partition("=")[2])] += os.environ.get("LOCAL_RANK", "")
-    from .rank import Wrapper
+    """Serve a request, or stand between a launcher and what it starts."""
+    words = sys.argv[1:]
+    if words[:1] == ["relay"]:
+        from .relay import relay
 
-    wrapper = Wrapper(program)
+        return relay(words[1:])
+    if words[:1] != ["rank"]:
+        return serve()
+    if words[1:]:
+        from .rank import below_torchrun
+
+        wrapper = below_torchrun(words[1:])
+    else:
+        from .mpi_rank import below_mpirun
+
+        wrapper = below_mpirun()
     return wrapper.finish(wrapper.run())

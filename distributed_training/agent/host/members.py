@@ -10,7 +10,7 @@ from .processes import bears, process_table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Container, Sequence
 
     from .processes import Process
 
@@ -55,8 +55,11 @@ class Members:
 class Ending:
     """The end of all members: stop signal, grace period, SIGKILL, until nobody is left."""
 
-    def __init__(self, members: Members, stop_signal: int, grace: float) -> None:
+    def __init__(
+        self, members: Members, stop_signal: int, grace: float, programs: Container[int] = ()
+    ) -> None:
         self.members = members
+        self.programs = programs  # of ranks below an mpirun, which would kill them if asked itself
         self.stop_signal = stop_signal
         self.kill_at = time.monotonic() + grace
         self.signalled: set[tuple[int, int]] = set()
@@ -71,10 +74,13 @@ class Ending:
         self._quiet = 0 if left else self._quiet + 1
         if self._quiet >= 2 or now > self.kill_at + KILL_TIMEOUT:
             return True
-        for process in left if now >= self.kill_at else self._topmost(left):
+        for process in left if now >= self.kill_at else self._topmost(self._asked(left)):
             process.send(signal.SIGKILL if now >= self.kill_at else self.stop_signal)
             self.signalled.add(process.key)
         return False
+
+    def _asked(self, left: Sequence[Process]) -> Sequence[Process]:
+        return [process for process in left if process.pid in self.programs] or left
 
     def _topmost(self, left: Sequence[Process]) -> list[Process]:
         # A launcher passes the signal on, and a rank that saves its state still needs its helpers:

@@ -54,6 +54,12 @@ class Node:
         node.hide = hider(request.get("secrets") or ())
         return node
 
+    @classmethod
+    def of_folder(cls, folder: str) -> Node:
+        """Return the node that a folder is of."""
+        root, _, mark = folder.rpartition("/jobs/")
+        return cls(root, *mark.split("/"))
+
     def at(self, *names: str) -> str:
         """Return the path of something in the node's folder."""
         return os.path.join(self.path, *names)

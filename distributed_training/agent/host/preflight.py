@@ -14,6 +14,7 @@ from .folders import source_path
 from .gpus import gpu_memory_held, gpu_processes, in_use
 from .logind import logind
 from .logs import TAIL_LINES, log_end
+from .mpi import mismatch
 from .network import knock
 from .node import own_variables
 from .processes import Process
@@ -68,7 +69,7 @@ class Preflight:
     def program(self) -> list[Json]:
         """Look for what the ranks are to run."""
         files = map(self.file, self.request.get("check_files") or ())
-        return self._run((self.python,)) + [each for each in files if each]
+        return self._run((self.python, self.mpi)) + [each for each in files if each]
 
     @staticmethod
     def _run(checks: Sequence[Check]) -> list[Json]:
@@ -154,6 +155,11 @@ class Preflight:
         why = "it exists but may not be executed" if os.path.exists(path) else "there is none"
         do = "set python= to an interpreter of this host, or install it"
         return problem(f"python {python} cannot be run", why, do)
+
+    def mpi(self) -> Json | None:
+        """See that the ranks' MPI is that of mpirun."""
+        mpirun = self.request.get("mpirun")
+        return mismatch(self.request.get("python"), mpirun, self.env) if mpirun else None
 
     def file(self, name: str) -> Json | None:
         """Find a file that the ranks need."""

@@ -19,20 +19,41 @@ if TYPE_CHECKING:
     from .records import Json
 
 
-RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 FORWARDED = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
+
+
+def below_torchrun(words: Sequence[str]) -> Wrapper:
+    """Return the wrapper of a rank whose program and variables torchrun has brought.
+
+    :param words: options, ``--`` and the program
+    """
+    program = list(words[words.index("--") + 1 :])
+    if words[0].startswith("--local-rank-at="):  # of the program's words: it ends in our number
+        program[int(words[0].partition("=")[2])] += os.environ.get("LOCAL_RANK", "")
+    if not os.environ.get("RANK"):
+        sys.exit("agent rank: the launcher has set no RANK")
+    # Without what would bind a nested torchrun.
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PET_")}
+    rank = int(env["RANK"])
+    return Wrapper(program, rank, env["DT_NODE_DIR"], {**env, "DT_RANK": str(rank)})
 
 
 class Wrapper:
     """A rank below torchrun or mpirun: gives it its own log and records its exit."""
 
-    def __init__(self, program: Sequence[str]) -> None:
+    def __init__(
+        self,
+        program: Sequence[str],
+        rank: int,
+        folder: str,
+        env: dict[str, str],
+        work: str | None = None,
+    ) -> None:
         self.program = list(program)
-        self.folder = os.environ["DT_NODE_DIR"]
-        ranks = [os.environ[name] for name in RANK_VARIABLES if os.environ.get(name)]
-        if not ranks:
-            sys.exit(f"agent rank: none of {', '.join(RANK_VARIABLES)} is set by the launcher")
-        self.rank = int(ranks[0])
+        self.rank = rank
+        self.folder = folder
+        self.env = env
+        self.work = work
         self.began = time.monotonic()
         self.name = f"rank-{self.rank}"
         self.pid = os.getpid()  # the program's own as soon as it has one
@@ -47,7 +68,9 @@ class Wrapper:
             # An MPI's own descriptors (PMI_FD) must get through.
             process = subprocess.Popen(
                 self.program,
-                env=self.environment(),
+                env=self.env,
+                cwd=self.work,
+                stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 close_fds=False,
@@ -60,11 +83,6 @@ class Wrapper:
         self.forward()
         self.write({"name": self.name, "rank": self.rank, "pid": self.pid})
         return os.waitpid(self.pid, 0)[1]
-
-    def environment(self) -> dict[str, str]:
-        """Return the rank's environment, without what would bind a nested torchrun."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("PET_")}
-        return {**kept, "DT_RANK": str(self.rank)}
 
     def forward(self) -> None:
         """Pass signals on to the program."""
@@ -80,7 +98,7 @@ class Wrapper:
         elapsed = time.monotonic() - self.began
         record = exit_record(self.name, self.rank, self.pid, status, elapsed)
         # The launcher's own error file goes with the launcher.
-        record["traceback"] = torch_error(os.environ.get("TORCHELASTIC_ERROR_FILE", ""))
+        record["traceback"] = torch_error(self.env.get("TORCHELASTIC_ERROR_FILE", ""))
         self.write(record)
         if os.WIFSIGNALED(status):
             import resource

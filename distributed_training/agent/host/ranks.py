@@ -11,12 +11,13 @@ from .execution import exec_failed
 from .exits import exit_record, reaped
 from .files import read_json
 from .kernel import KernelLog
+from .launched import Launched
 from .memory import CHILD_KILLED, OomKills
 from .node import own_variables
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from .journal import Journal
     from .node import Node
@@ -54,26 +55,54 @@ class Gang:
         self.by_us = False
         self._last_done = 0.0
         self._records: dict[str, int] = {}
+        self.launched = Launched()
+        self.programs: dict[int, Started] = {}  # of ranks below an mpirun, by process
+        self._orphans: dict[int, int] = {}
+        self._keep: Sequence[int] = ()
+        self._packages: Mapping[str, str] = {}
         self.kernel = KernelLog()
         self.oom_kills = OomKills(self.kernel)
 
-    def start(self, request: Json, keep: Sequence[int]) -> dict[str, int]:
-        """Start all processes, or raise Refusal at the first that cannot be."""
+    def start(
+        self, request: Json, keep: Sequence[int], packages: Mapping[str, str]
+    ) -> dict[str, int]:
+        """Start all processes, or raise Refusal at the first that cannot be.
+
+        :param keep: descriptors that each inherits
+        :param packages: versions of what the ranks' interpreter has
+        """
+        self._keep, self._packages = keep, packages
         base = scrubbed(request.get("scrub") or ())
         self.expected = set(request.get("ranks") or ())
         self.start_by = time.monotonic() + float(request.get("start_timeout") or START_TIMEOUT)
-        commands = [self._command(each, base) for each in request["processes"]]
-        for name, rank, argv, env in commands:
-            log = self.node.at("logs", f"{name}.log")
-            try:
-                pid = spawn(argv, env, self.node.at("work"), log, keep)
-            except (OSError, IndexError, TypeError, ValueError) as error:
-                raise exec_failed(name, argv, env, error) from error
-            set_oom_score(str(pid), 0)
-            self.started[pid] = Started(name, rank, pid)
-        for process in self.started.values():
-            self._began(process.name, process.rank, process.pid)
-        return {process.name: pid for pid, process in self.started.items()}
+        commands = [(each, self._command(each, base)) for each in request["processes"]]
+        for process, command in commands:
+            if not self.launched.takes(process, command):
+                self._execute(command)
+        for started in self.started.values():
+            self._began(started.name, started.rank, started.pid)
+        return {started.name: pid for pid, started in self.started.items()}
+
+    def daemon(self, number: str, words: str) -> tuple[str, int]:
+        """Run a command of a launcher on another host, once, and return its name and process."""
+        command = self.launched.daemon(number, words)
+        for started in self.started.values():
+            if started.name == command[0]:
+                return started.name, started.pid
+        started = self._execute(command)
+        self._began(started.name, None, started.pid)
+        return started.name, started.pid
+
+    def _execute(self, command: Command) -> Started:
+        name, rank, argv, env = command
+        log = self.node.at("logs", f"{name}.log")
+        try:
+            pid = spawn(argv, env, self.node.at("work"), log, self._keep)
+        except (OSError, IndexError, TypeError, ValueError) as error:
+            raise exec_failed(name, argv, env, error) from error
+        set_oom_score(str(pid), 0)
+        self.started[pid] = Started(name, rank, pid)
+        return self.started[pid]
 
     def _command(self, process: Json, base: dict[str, str]) -> Command:
         errors = self.node.at("ranks", f"{process['rank']}.error")
@@ -87,7 +116,10 @@ class Gang:
         site = self.node.at("site")
         if os.path.isdir(site):  # what stands first there runs before the rank's program
             env["PYTHONPATH"] = os.pathsep.join(filter(None, (site, env.get("PYTHONPATH"))))
-        return process["name"], process["rank"], process["argv"], env
+        argv = process["argv"]
+        if "mpi4py" in self._packages:
+            argv = process.get("with_mpi4py") or argv
+        return process["name"], process["rank"], argv, env
 
     def _began(self, name: str, rank: int | None, pid: int) -> None:
         self.journal.add("started", name=name, rank=rank, pid=pid)
@@ -102,13 +134,16 @@ class Gang:
             yield f"rank-{rank}", rank
 
     def reap(self) -> None:
-        """Record who has ended; orphans that became ours are only buried."""
+        """Record who has ended; orphans that became ours are only buried, unless they are ranks."""
+        self._orphans = {}
         for pid, status in reaped():
             process = self.started.get(pid)
             if process and not process.ended:
                 process.ended = True
                 elapsed = time.monotonic() - process.began
                 self._exit(exit_record(process.name, process.rank, pid, status, elapsed))
+            else:
+                self._orphans[pid] = status
 
     def read_records(self) -> None:
         """Take over what `agent rank` wrote about the ranks below a launcher."""
@@ -118,9 +153,20 @@ class Gang:
                 record = read_json(entry.path)
                 if entry.name not in self._records:
                     self._began(record["name"], record["rank"], record["pid"])
+                    started = Started(record["name"], record["rank"], record["pid"])
+                    self.programs[record["pid"]] = started
                 self._records[entry.name] = inode
                 if "elapsed" in record:
+                    self.programs.pop(record["pid"], None)
                     self._exit(record)
+        self._adopt()
+
+    def _adopt(self) -> None:
+        """Record ends of ranks whose wrapper an mpirun had killed, so that they became ours."""
+        for pid in self.programs.keys() & self._orphans.keys():
+            rank = self.programs.pop(pid)
+            elapsed = time.monotonic() - rank.began
+            self._exit(exit_record(rank.name, rank.rank, pid, self._orphans[pid], elapsed))
 
     def _exit(self, record: Json) -> None:
         story = exit_story(self.node, record)
@@ -143,7 +189,7 @@ class Gang:
 
     def outcome(self, grace: float) -> tuple[str, str] | None:
         """Return why it is over and how it went, as soon as that is certain."""
-        if not self.started:
+        if not self.started and not self.expected:
             return None
         if self.failed:
             return "rank failed", "failed"
@@ -157,7 +203,7 @@ class Gang:
         return None if lingers else ("ranks done", "success")
 
     def _waiting(self, missing: set[int]) -> tuple[str, str] | None:
-        if all(each.ended for each in self.started.values()):
+        if self.started and all(each.ended for each in self.started.values()):
             return "ranks done", "failed" if missing else "success"
         late = self.expected - self.begun
         if late and time.monotonic() > self.start_by:

@@ -10,7 +10,7 @@ from .processes import process_table
 
 SHM_NAMES = (
     "torch_*", "nccl-*", "psm_*", "sem.mp-*", "cuda.shm.*", "vader_segment.*", "sm_segment.*",
-    "__KMP_REGISTERED_LIB_*",
+    "__KMP_REGISTERED_LIB_*", "mpich_*", "Intel_MPI_*",
 )  # fmt: skip
 
 

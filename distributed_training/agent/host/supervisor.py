@@ -18,10 +18,12 @@ from .gpu_faults import gpu_faults, gpu_health
 from .journal import Journal
 from .logs import Logs
 from .members import ACTIVE_POLL, Ending, Members
+from .mpi_rank import command
 from .preflight import Preflight
 from .processes import Process
 from .ranks import Gang
 from .records import encode
+from .relays import Relays
 from .reservation import Reservation
 from .shm import leave_no_shm
 from .wakeups import Wakeups
@@ -55,6 +57,7 @@ class Supervisor:
         self.journal = Journal(node.journal, node.hide)
         self.logs = Logs(node.at("logs"), self.journal)
         self.gang = Gang(node, self.journal)
+        self.relays = Relays(self.journal)
         self.reservation = Reservation(node.key, request)
         self.gpus = [name[4:] for name in request.get("slots") or () if name.startswith("gpu-")]
         self.gpu_health: Json = {}
@@ -63,6 +66,7 @@ class Supervisor:
         self.checker: Client | None = None
         self.prepared = False
         self.versions: Json = {}
+        self.started = False
         self.pids: dict[str, int] = {}
         self.refusal: Refusal | None = None
         self.ending: Ending | None = None
@@ -195,6 +199,7 @@ class Supervisor:
             Members(self.node.mark, self.agents),
             signal.Signals[self.stop_signal],
             self.grace if grace is None else grace,
+            self.gang.programs if self.gang.launched.ranks else (),
         )
 
     def finish(self) -> None:
@@ -290,14 +295,16 @@ class Supervisor:
     def on_start(self, client: Client, message: Json) -> None:
         """Start the ranks."""
         self.on_renew(client, message)
-        if self.pids:
+        if self.started:
             client.reply({"ok": True, "pids": self.pids, "already": True})
             return
         if self.ending or not self.prepared:
             raise Refusal("not_prepared", f"cannot start: {self.reason or 'still preparing'}")
         self.reservation.release_port()
         try:
-            self.pids = self.gang.start(message, self.reservation.descriptors())
+            locks = self.reservation.descriptors()
+            self.pids = self.gang.start(message, locks, self.versions)
+            self.started = True
         except Refusal as refusal:
             self.farewells.append((client, refusal.reply))
             self.end(f"exec failed: {refusal}", "failed", grace=0)
@@ -307,6 +314,29 @@ class Supervisor:
             self.logs.add(name, name if rank is None else rank)
         self.active = time.monotonic()
         client.reply({"ok": True, "pids": self.pids})
+
+    def on_rank(self, client: Client, message: Json) -> None:
+        """Tell a rank that a launcher has started here what to execute."""
+        client.reply(command(self.gang.launched.ranks, message))
+
+    def on_relay(self, client: Client, message: Json) -> None:
+        """Let a command of a launcher run on another host, and answer when it has ended there."""
+        self.relays.ask(client, message)
+
+    def on_relayed(self, client: Client, message: Json) -> None:
+        """Tell the launcher how its command has ended."""
+        self.relays.answer(message)
+        client.reply({"ok": True})
+
+    def on_daemon(self, client: Client, message: Json) -> None:
+        """Run a command of a launcher on another host here, once."""
+        if self.ending or not self.started:
+            raise Refusal("not_prepared", f"cannot start: {self.reason or 'nothing was started'}")
+        name, pid = self.gang.daemon(message["id"], message["command"])
+        if name not in self.pids:
+            self.pids[name] = pid
+            self.logs.add(name, name)
+        client.reply({"ok": True, "pid": pid})
 
     def on_stop(self, client: Client, message: Json) -> None:
         """End the ranks."""

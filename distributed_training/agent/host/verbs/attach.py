@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from ..records import Json
 
 
+PASSED_ON = ("exit", "relay", "ended")
+
+
 def attach(request: Json, call: Call) -> None:
     """Send a journal from an offset, and follow it."""
     node = Node.of(request)
@@ -34,8 +37,8 @@ def attach(request: Json, call: Call) -> None:
         offset = int(read_text(node.at("acknowledged")) or 0)
     offset = min(offset, size)  # a host that lost its power may have lost the end of the journal
     facts = {"offset": offset, "boot_id": boot_id(), "clock": time.time(), "size": size}
-    # A watcher that takes over has not seen which processes ended before the offset.
-    passed = [each for each in events(node.journal, offset) if each["k"] in ("exit", "ended")]
+    # A watcher that takes over has not seen what happened before the offset.
+    passed = [each for each in events(node.journal, offset) if each["k"] in PASSED_ON]
     call.reply({"ok": True, "attached": True, "passed": passed, **facts})
     Watch(node, journal, offset, buffered_stdin(), owner, request.get("renews", True)).run()
     if owner and owner == read_text(node.at("owner")):

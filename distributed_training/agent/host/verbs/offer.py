@@ -13,6 +13,7 @@ from ..facts import boot_id, user_name
 from ..files import disk_free, read_text
 from ..folders import root_of, source_path
 from ..gpus import gpus
+from ..mpi import find_mpirun
 from ..network import interfaces
 from ..ports import free_ports
 from ..slots import busy_slots
@@ -31,6 +32,7 @@ def offer(request: Json, call: Call) -> Json:
     root = root_of(request)
     sha = request.get("source")
     saved = request.get("checkpoint_dir")
+    wanted = request.get("mpirun")
     ticket = Ticket.of(request)
     if ticket and request.get("slots"):
         ticket.leave()
@@ -58,6 +60,7 @@ def offer(request: Json, call: Call) -> Json:
         "addresses": interfaces(),
         "has_source": bool(sha) and keep_source(source_path(root, str(sha))),
         **(newest_checkpoint(saved) if saved else {}),
+        **({"mpirun": find_mpirun(wanted, dict(os.environ))} if wanted else {}),
     }
 
 

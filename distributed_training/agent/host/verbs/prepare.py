@@ -6,7 +6,7 @@ import os
 import signal
 import time
 
-from .. import bundle
+from .. import bundle, relay
 from ..children import detach
 from ..errors import Refusal, unwritable
 from ..files import write_whole
@@ -49,6 +49,9 @@ def create(node: Node, request: Json) -> bool:
         if not node.create():
             return False
         write_whole(node.at("agent.pyz"), bundle.read())
+        if request.get("mpirun"):
+            write_whole(node.at(relay.FILE), relay.script(node))
+            os.chmod(node.at(relay.FILE), 0o700)
         if request.get("site"):
             os.mkdir(node.at("site"), 0o700)
             write_whole(node.at("site", "sitecustomize.py"), request["site"].encode())

@@ -1,0 +1,90 @@
+"""A rank below mpirun, which tells it who it is; its node's supervisor tells it all the rest."""
+
+from __future__ import annotations
+
+import os
+import sys
+from fnmatch import fnmatchcase
+
+from . import bundle
+from .errors import Refusal
+from .node import Node
+from .rank import Wrapper
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .records import Json
+
+
+NUMBERS = (  # of the rank, and of all ranks
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+)
+# What an MPI tells its library. All else of its environment is the head's, or a daemon's.
+MPI_OWN = (
+    "OMPI_*", "OPAL_*", "ORTE_*", "PRTE_*", "PMIX_*", "PMI_*", "HYDRA_*", "HYDI_*", "I_MPI_*",
+    "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "MPIR_*", "MPICH_*", "IPATH_NO_BACKTRACE",
+    "HFI_NO_BACKTRACE",
+)  # fmt: skip
+LIBRARIES = "LD_LIBRARY_PATH"  # Open MPI adds its own folder
+
+
+def below_mpirun() -> Wrapper:
+    """Return the wrapper of the rank that mpirun has started here."""
+    rank, size = numbers()
+    node = Node.of_folder(os.path.dirname(os.path.abspath(bundle.PATH)))
+    told = node.ask({"verb": "rank", "rank": rank, "size": size})
+    if told is None:
+        sys.exit(f"rank {rank}: the agent of {node.mark} does not answer any more")
+    if not told["ok"]:
+        sys.exit(f"rank {rank}: {told['error']['message']}")
+    env = {**told["env"], **from_mpi(told["set"]), "DT_RANK": str(rank)}
+    return Wrapper(told["argv"], rank, node.path, env, node.at("work"))
+
+
+def numbers() -> tuple[int, int]:
+    """Return the rank and the number of ranks by mpirun's own count."""
+    for rank, size in NUMBERS:
+        if rank in os.environ:
+            return int(os.environ[rank]), int(os.environ[size])
+    tried = ", ".join(rank for rank, _ in NUMBERS)
+    sys.exit(f"agent rank: mpirun has set none of {tried}")
+
+
+def from_mpi(kept: list[str]) -> dict[str, str]:
+    """Return the variables of mpirun's that its library needs.
+
+    :param kept: names that the user, or the plan, has set to something else
+    """
+    names = list(MPI_OWN)
+    if "OMPI_COMM_WORLD_RANK" in os.environ:
+        names.append(LIBRARIES)
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name not in kept and any(fnmatchcase(name, pattern) for pattern in names)
+    }
+
+
+def command(commands: dict[int, Json], message: Json) -> Json:
+    """Return what a rank is to execute, for the supervisor's answer.
+
+    :param commands: of the ranks that belong here
+    :raises Refusal: it does not belong here, or there are more or fewer than the plan has
+    """
+    rank, size = message["rank"], message["size"]
+    found = commands.get(rank)
+    if found is None:
+        here = ", ".join(map(str, sorted(commands))) or "none"
+        raise Refusal(
+            "misplaced",
+            f"mpirun has started it on this host, where the plan has {here}: take out of "
+            "mpirun_arguments what places ranks otherwise",
+        )
+    if size != int(found["env"]["WORLD_SIZE"]):
+        raise Refusal(
+            "misplaced",
+            f"mpirun has started {size} ranks and not {found['env']['WORLD_SIZE']}: take out of "
+            "mpirun_arguments what says how many",
+        )
+    return {"ok": True, **found}
