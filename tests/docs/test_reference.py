@@ -15,7 +15,16 @@ from distributed_training.provider import FIELDS
 from tests.offers import offer, spec
 
 ROOT = Path(__file__).parents[2]
-FLOORS = ("cli", "operators", "triggers", "hooks", "run", "launchers", "transport")
+FLOORS = (
+    "cli",
+    "operators",
+    "triggers",
+    "hooks",
+    "run",
+    "launchers",
+    "transport",
+    "agent/host",
+)
 HOST = ROOT / "distributed_training/agent/host"
 AGENTS_OWN = "DT_LOCK_DIR"  # lets tests keep their locks apart
 
