@@ -33,9 +33,10 @@ class NodeRef:
     servers: tuple[int, ...] = ()  # ranks that are let go when all others are done
     roles: tuple[str, ...] = ()  # of the ranks, where they differ
 
-    def role(self, rank: int) -> str:
-        """Return what a rank is, empty where all are the same."""
-        return dict(zip(self.ranks, self.roles, strict=False)).get(rank, "")
+    def role(self, rank: int | None) -> str:
+        """Return what a rank is, empty where all are the same, and for what is none."""
+        named = zip(self.ranks, self.roles, strict=False)
+        return next((role for each, role in named if each == rank), "")
 
 
 @dataclass(frozen=True, slots=True)

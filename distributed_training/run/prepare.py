@@ -116,6 +116,12 @@ async def _send(agent: HostAgent, snapshot: Snapshot) -> None:
     )
 
 
+def _ports(plan: Plan, node: Node) -> list[int]:
+    """Return the ports at which ranks of a node will listen."""
+    own = [rank.port for rank in node.ranks if rank.port is not None]
+    return own or ([plan.master_port] if node is plan.head else [])
+
+
 def _request(plan: Plan, node: Node, owner: str) -> dict[str, Any]:
     spec = plan.spec
     is_head = node is plan.head
@@ -124,7 +130,7 @@ def _request(plan: Plan, node: Node, owner: str) -> dict[str, Any]:
         **spec.wish(node.host.name, [slot.name for slot in node.slots]),
         "attempt": plan.attempt,
         "node": node.node_rank,
-        "port": plan.master_port if is_head else None,
+        "ports": _ports(plan, node),
         "reach": None if is_head else [plan.head.address, plan.master_port],
         "source": spec.source,
         "setup": spec.setup,

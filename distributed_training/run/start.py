@@ -29,6 +29,7 @@ async def start(plan: Plan, agents: Mapping[str, HostAgent]) -> None:
             node=node.node_rank,
             scrub=list(SCRUB),
             ranks=[rank.rank for rank in node.ranks],
+            serves={rank.rank: rank.serves for rank in node.ranks if rank.serves is not None},
             start_timeout=plan.spec.start_timeout,
             processes=[
                 {
@@ -37,6 +38,7 @@ async def start(plan: Plan, agents: Mapping[str, HostAgent]) -> None:
                     "argv": list(process.argv),
                     "env": dict(process.env),
                     "defaults": dict(process.defaults),
+                    "no_proxy": list(process.no_proxy),
                     "with_mpi4py": process.with_mpi4py,
                     "started_by": process.started_by,
                 }

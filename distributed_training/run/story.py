@@ -36,7 +36,9 @@ def story(exit_: Mapping[str, Any], host: str, faults: Sequence[Mapping[str, Any
 
 def name(exit_: Mapping[str, Any]) -> str:
     """Return what ended, as people call it."""
-    return "the launcher" if exit_["rank"] is None else f"rank {exit_['rank']}"
+    if exit_["rank"] is None:
+        return "the launcher"
+    return f"rank {exit_['rank']}" + (f" ({exit_['role']})" if exit_.get("role") else "")
 
 
 def how(exit_: Mapping[str, Any]) -> str:

@@ -138,7 +138,8 @@ def _rank_failed(
     ref: JobRef, node: NodeState, record: Mapping[str, Any], followers: list[str]
 ) -> RankFailed:
     faults = (node.ended or {}).get("gpu_faults", ())
-    lines = story(record, node.ref.host.name, faults)
+    role = node.ref.role(record["rank"])
+    lines = story({**record, "role": role}, node.ref.host.name, faults)
     if followers:
         lines.append("failed with it: " + "; ".join(followers))
     lines.append(f"all other ranks of job {ref.job_id} were ended")

@@ -25,7 +25,7 @@ def free_port(job: Job) -> int:
 def test_ports_are_offered_outside_the_range_of_outgoing_connections(job: Job) -> None:
     low, high = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
     ports = job.host.call("offer")["ports"]
-    assert len(set(ports)) == 16
+    assert len(set(ports)) == 64
     assert not any(low <= port <= high or port < 1024 for port in ports)
 
 
@@ -38,7 +38,7 @@ def test_a_port_in_use_is_refused_with_its_process(
     with socket.socket(family) as listener:
         listener.bind((address, port))
         listener.listen()
-        error = job.prepare(port=port)["error"]
+        error = job.prepare(ports=[port])["error"]
     assert (error["kind"], error["port"], error["pid"]) == ("port_taken", port, os.getpid())
     assert error["user"]
     assert "pytest" in error["command"]
@@ -49,15 +49,15 @@ def test_a_port_in_use_is_refused_with_its_process(
 def test_a_port_of_another_job_is_refused_with_that_job(job: Job, new_job: NewJob) -> None:
     """B41."""
     port = free_port(job)
-    job.prepare(port=port)
-    error = new_job().prepare(port=port)["error"]
+    job.prepare(ports=[port])
+    error = new_job().prepare(ports=[port])["error"]
     assert error["kind"] == "port_taken"
     assert error["pid"] == job.agents()[0]
 
 
 def test_a_port_that_the_user_may_not_have_is_named(new_job: NewJob, shared: Path) -> None:
     job = new_job(as_user(65001, shared))
-    (problem,) = job.prepare(port=80)["error"]["problems"]
+    (problem,) = job.prepare(ports=[80])["error"]["problems"]
     assert problem["what"] == "port 80 cannot be used"
     assert problem["why"] == "65001 cannot listen there: Permission denied"
     assert "set master_port= to another" in problem["do"]
@@ -65,7 +65,7 @@ def test_a_port_that_the_user_may_not_have_is_named(new_job: NewJob, shared: Pat
 
 def test_a_port_is_listened_on_until_the_rank_binds_it(job: Job) -> None:
     port = free_port(job)
-    job.prepare(port=port)
+    job.prepare(ports=[port])
     for family, address in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
         with socket.socket(family) as probe:
             probe.connect((address, port))
@@ -81,9 +81,9 @@ def test_a_port_is_listened_on_until_the_rank_binds_it(job: Job) -> None:
 
 def test_a_leased_port_stays_locked_while_the_ranks_run(job: Job, new_job: NewJob) -> None:
     port = free_port(job)
-    job.prepare(port=port)
+    job.prepare(ports=[port])
     job.start("import time; time.sleep(600)")
-    error = new_job().prepare(port=port)["error"]
+    error = new_job().prepare(ports=[port])["error"]
     assert (error["kind"], job.key["job"] in error["message"]) == ("port_taken", True)
 
 
@@ -93,7 +93,7 @@ def test_another_node_reaches_the_head(job: Job, new_job: NewJob) -> None:
     other = new_job()
     waiting, _ = other.host.open("prepare", **other.key, slots=[], reach=["127.0.0.1", port])
     until((other.path / "state.json").exists)
-    job.prepare(port=port)
+    job.prepare(ports=[port])
     assert b'"ok":true' in waiting.communicate()[0]
 
 

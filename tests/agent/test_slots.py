@@ -54,7 +54,7 @@ def test_a_slot_is_free_once_its_job_has_ended(job: Job, new_job: NewJob) -> Non
 
 
 def test_an_ended_job_leaves_no_lock_file(job: Job) -> None:
-    job.run("pass", slots=SLOTS, port=job.host.call("offer")["ports"][0])
+    job.run("pass", slots=SLOTS, ports=job.host.call("offer")["ports"][:2])
     until(lambda: not list(job.host.locks.glob("*.lock")))
 
 

@@ -24,6 +24,7 @@ VERBS = (
     "start",
     "attach",
     "reach",
+    "release",
     "relay",
     "relayed",
     "stop",

@@ -14,6 +14,8 @@ from .kernel import KernelLog
 from .launched import Launched
 from .memory import CHILD_KILLED, OomKills
 from .node import own_variables
+from .proxies import exempted
+from .serving import Serving
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,6 +50,7 @@ class Gang:
         self.journal = journal
         self.started: dict[int, Started] = {}
         self.expected: set[int] = set()
+        self.serving = Serving()
         self.begun: set[int] = set()
         self.done: set[int] = set()
         self.start_by = 0.0
@@ -74,6 +77,7 @@ class Gang:
         self._keep, self._packages = keep, packages
         base = scrubbed(request.get("scrub") or ())
         self.expected = set(request.get("ranks") or ())
+        self.serving = Serving(request.get("serves"))
         self.start_by = time.monotonic() + float(request.get("start_timeout") or START_TIMEOUT)
         commands = [(each, self._command(each, base)) for each in request["processes"]]
         for process, command in commands:
@@ -113,6 +117,7 @@ class Gang:
             **process["env"],
             **own_variables(self.node),
         }
+        env.update(exempted(env, process.get("no_proxy") or ()))
         site = self.node.at("site")
         if os.path.isdir(site):  # what stands first there runs before the rank's program
             env["PYTHONPATH"] = os.pathsep.join(filter(None, (site, env.get("PYTHONPATH"))))
@@ -169,6 +174,9 @@ class Gang:
             self._exit(exit_record(rank.name, rank.rank, pid, self._orphans[pid], elapsed))
 
     def _exit(self, record: Json) -> None:
+        if self.serving.may_fall(record["rank"]):
+            self._fell(record)
+            return
         story = exit_story(self.node, record)
         evidence = [] if self.by_us else self._memory(record, story["tail"])
         self.journal.add(
@@ -179,6 +187,11 @@ class Gang:
             self._last_done = time.monotonic()
         elif record["rank"] is not None or not self.expected:
             self.failed = self.failed or record["code"] != 0
+
+    def _fell(self, record: Json) -> None:
+        story = exit_story(self.node, record)
+        self.journal.add("exit", **record, **story, by_us=True, oom=False, evidence=[])
+        self.done.add(record["rank"])
 
     def _memory(self, record: Json, tail: Sequence[str]) -> list[str]:
         """Return what shows that memory ran out, if that is why a process ended."""
@@ -197,6 +210,8 @@ class Gang:
         missing = self.expected - self.done
         if missing and any(ended):
             return f"the launcher ended, but {numbered(missing)} did not succeed", "failed"
+        if missing and self.serving.is_over(missing):
+            return "ranks done", "success"
         if missing or not self.expected:
             return self._waiting(missing)
         lingers = not all(ended) and time.monotonic() < self._last_done + grace

@@ -1,4 +1,4 @@
-"""What a node holds while its job lasts: slots, and a port until its ranks start."""
+"""What a node holds while its job lasts: slots, and ports until its ranks start."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 
 class Reservation:
-    """The slots and the port of a node, which others find locked."""
+    """The slots and the ports of a node, which others find locked."""
 
     def __init__(self, key: Json, request: Json) -> None:
         self.slots: list[str] = request.get("slots") or []
-        self.port: int | None = request.get("port")
+        self.ports: list[int] = request.get("ports") or []
         self.ticket = Ticket.of(request)
         self._holder: Json = {**key, "label": request.get("label"), "user": user_name()}
         self._locks: list[Lock] = []
-        self._listener: socket.socket | None = None
+        self._listeners: list[socket.socket] = []
 
     def take(self) -> None:
         """Take all of it, without waiting; what was taken before a Refusal is still to be released.
@@ -40,8 +40,8 @@ class Reservation:
         if self.ticket:
             self.ticket.leave()
         self._locks = take_all(self.slots, holder, claimed_slots(self.ticket))
-        if self.port is not None:
-            self._take_port(self.port, holder)
+        for port in self.ports:
+            self._take_port(port, holder)
 
     def _take_port(self, port: int, holder: Json) -> None:
         lock = Lock.take(f"port-{port}", holder)
@@ -49,7 +49,7 @@ class Reservation:
             raise port_taken(port)
         self._locks.append(lock)
         try:
-            self._listener = listen(port)
+            self._listeners.append(listen(port))
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 raise port_taken(port) from error
@@ -71,17 +71,17 @@ class Reservation:
         if self.ticket:
             self.ticket.withdraw()
 
-    def release_port(self) -> None:
-        """Leave the port to the rank that will listen on it."""
-        if self._listener:
-            self._listener.close()
-            self._listener = None
+    def release_ports(self) -> None:
+        """Leave the ports to the ranks that will listen on them."""
+        for listener in self._listeners:
+            listener.close()
+        self._listeners = []
 
     def release(self, inherited: bool) -> None:
         """Give everything back.
 
         :param inherited: processes live that hold the locks on
         """
-        self.release_port()
+        self.release_ports()
         for lock in self._locks:
             lock.release(remove=not inherited)

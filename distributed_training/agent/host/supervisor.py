@@ -92,7 +92,7 @@ class Supervisor:
 
     def begin(self) -> None:
         """Note who tends the node, take what it needs and let the preflight run."""
-        noted = ("label", "slots", "port", "stop_signal", "grace_period", "keep_days")
+        noted = ("label", "slots", "ports", "stop_signal", "grace_period", "keep_days")
         write_json(
             self.node.at("state.json"),
             {
@@ -300,7 +300,7 @@ class Supervisor:
             return
         if self.ending or not self.prepared:
             raise Refusal("not_prepared", f"cannot start: {self.reason or 'still preparing'}")
-        self.reservation.release_port()
+        self.reservation.release_ports()
         try:
             locks = self.reservation.descriptors()
             self.pids = self.gang.start(message, locks, self.versions)
@@ -337,6 +337,12 @@ class Supervisor:
             self.pids[name] = pid
             self.logs.add(name, name)
         client.reply({"ok": True, "pid": pid})
+
+    def on_release(self, client: Client, message: Json) -> None:
+        """Let ranks end that serve others: these have done their work, on all hosts."""
+        if self.gang.serving.release():
+            self.journal.add("released")
+        client.reply({"ok": True})
 
     def on_stop(self, client: Client, message: Json) -> None:
         """End the ranks."""

@@ -56,7 +56,7 @@ def offer(request: Json, call: Call) -> Json:
         "clock": time.time(),
         "gpus": gpus(),
         "busy": {**claimed_slots(ticket), **busy_slots()},
-        "ports": free_ports(16),
+        "ports": free_ports(64),
         "addresses": interfaces(),
         "has_source": bool(sha) and keep_source(source_path(root, str(sha))),
         **(newest_checkpoint(saved) if saved else {}),
