@@ -53,6 +53,7 @@ def rank_environment(plan: Plan, node: Node, rank: Rank) -> dict[str, str]:
         "GROUP_WORLD_SIZE": str(len(plan.nodes)),
         "ROLE_RANK": str(rank.rank),
         "ROLE_WORLD_SIZE": str(plan.world_size),
+        "DT_RANK": str(rank.rank),
     }
 
 

@@ -113,6 +113,10 @@ class RankFailed(TrainingError):
     """Raised when a rank failed by itself: the first one, not those that it pulled down."""
 
 
+class GroupNotFormed(RankFailed):
+    """Raised when a rank ended well, but by itself: it never joined a group of all ranks."""
+
+
 class OutOfMemory(RankFailed):
     """Raised when the kernel killed a rank because memory ran out."""
 

@@ -58,6 +58,7 @@ class JobSpec:
     host_timeout: float = 60.0
     orphan_timeout: float | None = 900.0
     hang_timeout: float | None = None
+    check_group: bool = True
     label: Mapping[str, str] = field(default_factory=dict)
     quarantine: float = 0.0  # how long a host is left out after a fault of its own
     keep_days: float = 7.0  # days that the job's folders stay on the hosts
@@ -280,6 +281,16 @@ class Plan:
     def world_size(self) -> int:
         """Number of ranks."""
         return sum(len(node.ranks) for node in self.nodes)
+
+    @property
+    def group_size(self) -> int | None:
+        """Size of the group that every rank must join; None if that is not checked.
+
+        Parameter servers and those whom they serve form groups of another kind.
+        """
+        serves = any(rank.serves is not None for node in self.nodes for rank in node.ranks)
+        checked = self.spec.check_group and self.world_size > 1 and not serves
+        return self.world_size if checked else None
 
     def describe(self) -> Iterator[str]:
         """Yield the plan as lines for a person: no values of variables, they may be secret."""

@@ -80,6 +80,7 @@ class TrainingOperator(BaseOperator):
     :param host_timeout: seconds of silence after which a connection is made anew
     :param hang_timeout: seconds without a line or a metric from any rank after which the log
         tells where every rank stands, and the job is ended; None: it may be silent for ever
+    :param check_group: fail if a rank ends well without having joined a group of all ranks
     :param orphan_timeout: seconds that nobody watches the job until its agents end it;
         None: they never do
     :param max_restarts: how often all ranks are started again after a host was lost, on a spare
@@ -100,8 +101,8 @@ class TrainingOperator(BaseOperator):
         "fleet_conn_id", "script", "module", "command", "arguments", "source_dir", "nnodes",
         "nproc_per_node", "hosts", "hostfile", "oversubscribe", "env", "host_env", "python",
         "setup", "master_port", "queue_timeout", "start_timeout", "stop_signal", "grace_period",
-        "host_timeout", "hang_timeout", "orphan_timeout", "max_restarts", "max_error_restarts",
-        "keep_days", "checkpoint_dir", "outputs", "output_dir", "log_dir",
+        "host_timeout", "hang_timeout", "check_group", "orphan_timeout", "max_restarts",
+        "max_error_restarts", "keep_days", "checkpoint_dir", "outputs", "output_dir", "log_dir",
     )  # fmt: skip
     template_fields_renderers: ClassVar[dict[str, str]] = {"env": "json", "setup": "bash"}
     ui_color = "#e8f0fe"
@@ -131,6 +132,7 @@ class TrainingOperator(BaseOperator):
         grace_period: float | str = 30,
         host_timeout: float | str = 60,
         hang_timeout: float | str | None = None,
+        check_group: bool | str = True,
         orphan_timeout: float | str | None = 900,
         max_restarts: int | str = 0,
         max_error_restarts: int | str = 0,
@@ -165,6 +167,7 @@ class TrainingOperator(BaseOperator):
         self.grace_period = grace_period
         self.host_timeout = host_timeout
         self.hang_timeout = hang_timeout
+        self.check_group = check_group
         self.orphan_timeout = orphan_timeout
         self.max_restarts = max_restarts
         self.max_error_restarts = max_error_restarts
@@ -259,6 +262,7 @@ class TrainingOperator(BaseOperator):
             start_timeout=seconds("start_timeout", self.start_timeout, least=1),
             host_timeout=seconds("host_timeout", self.host_timeout, least=6, why=_SIGN_OF_LIFE),
             hang_timeout=optional_seconds("hang_timeout", self.hang_timeout, least=1),
+            check_group=switch("check_group", self.check_group),
             orphan_timeout=optional_seconds("orphan_timeout", self.orphan_timeout, least=1),
             quarantine=self.hook.quarantine,
             keep_days=seconds("keep_days", self.keep_days, "days"),

@@ -9,6 +9,7 @@ from airflow.sdk import ExceptionRetryPolicy, RetryAction, RetryRule
 from distributed_training.errors import (
     DeliveryFailed,
     GpuFault,
+    GroupNotFormed,
     HostUnreachable,
     HostWithheld,
     JobCancelled,
@@ -47,6 +48,7 @@ def retry_policy(
             RetryRule(JobCancelled, again, delay, "the job was ended from outside"),
             RetryRule(DeliveryFailed, again, delay, "only what the job left has to be brought"),
             RetryRule(PlanError, never, reason="what was asked for cannot be met"),
+            RetryRule(GroupNotFormed, never, reason="the ranks would work apart again"),
             RetryRule(OutOfMemory, never, reason="the same memory would run out again"),
             RetryRule([RankFailed, StartFailed], never, reason="the program failed"),
             RetryRule(OutputMissing, never, reason="the job left no such output"),

@@ -1,4 +1,4 @@
-"""Runs before the program of every rank: lets the agent ask a rank where it stands."""
+"""Runs before the program of every rank: the agent learns where it stands, and its group's size."""
 
 # Any Python 3 of a user's may run this, so it keeps to what all of them have, and imports nothing
 # that takes time.
@@ -8,6 +8,9 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
+
+    Former = Callable[[Any, Callable[[int], None]], None]
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 STACKS_SIGNAL = 57  # SIGRTMAX - 7, which nobody uses; the agent has the same
@@ -23,6 +26,115 @@ def stacks() -> None:
     # runs: one that replaced it would not survive the signal.
     os.unlink(path)
     faulthandler.register(STACKS_SIGNAL, file=file, all_threads=True)
+
+
+# Groups: a library that could have made one of all ranks is noted when it is imported, with 0, and
+# again with the number of processes in the group that it made.
+
+
+def note(library: str, size: int) -> None:
+    """Tell the agent of a library, and of the group it made."""
+    path = os.path.join(os.path.dirname(HERE), "ranks", os.environ["DT_RANK"] + ".groups")
+    with open(path, "a") as file:  # by all processes of a rank: a short line is written whole
+        file.write(f"{library} {size}\n")
+
+
+def after(method: "Callable[..., Any]", then: "Callable[..., None]") -> "Callable[..., Any]":
+    """Return a method that calls ``then`` with its own arguments once it has done its work."""
+    import functools
+
+    @functools.wraps(method)
+    def wrapped(*arguments: "Any", **options: "Any") -> "Any":
+        result = method(*arguments, **options)
+        attempt(lambda: then(*arguments, **options))
+        return result
+
+    return wrapped
+
+
+def torch_forms(module: "Any", tell: "Callable[[int], None]") -> None:
+    """Watch ``torch.distributed.init_process_group``."""
+    formed = after(module.init_process_group, lambda *_, **__: tell(module.get_world_size()))
+    module.init_process_group = formed
+
+
+def mpi_forms(module: "Any", tell: "Callable[[int], None]") -> None:
+    """Ask mpi4py, which forms its group while it is imported."""
+    if module.Is_initialized():
+        tell(module.COMM_WORLD.Get_size())
+
+
+def horovod_forms(module: "Any", tell: "Callable[[int], None]") -> None:
+    """Watch ``horovod.*.init``."""
+    basics = module.HorovodBasics
+    basics.init = after(basics.init, lambda self, *_, **__: tell(self.size()))
+
+
+def jax_forms(module: "Any", tell: "Callable[[int], None]") -> None:
+    """Watch ``jax.distributed.initialize``."""
+    state = module.State
+    state.initialize = after(state.initialize, lambda self, *_, **__: tell(self.num_processes))
+
+
+def tensorflow_forms(module: "Any", tell: "Callable[[int], None]") -> None:
+    """Watch ``tf.distribute.MultiWorkerMirroredStrategy``."""
+    strategy = module.CollectiveAllReduceExtended
+    strategy.__init__ = after(strategy.__init__, lambda self, *_, **__: tell(self._num_workers))
+
+
+# By the module that forms the group: the name that people know, and how to learn of it.
+FORMERS = {
+    "torch.distributed.distributed_c10d": ("torch.distributed", torch_forms),
+    "mpi4py.MPI": ("mpi4py", mpi_forms),
+    "horovod.common.basics": ("horovod", horovod_forms),
+    "jax._src.distributed": ("jax.distributed", jax_forms),
+    "tensorflow.python.distribute.collective_all_reduce_strategy": (
+        "tensorflow", tensorflow_forms,
+    ),
+}  # fmt: skip
+
+
+class Loader:
+    """Loads a module as its own loader does, and then looks at it."""
+
+    def __init__(self, loader: "Any") -> None:
+        self._loader = loader
+
+    def __getattr__(self, name: str) -> "Any":
+        return getattr(self._loader, name)
+
+    def exec_module(self, module: "Any") -> None:
+        """Run the module."""
+        module.__spec__.loader = module.__loader__ = self._loader
+        self._loader.exec_module(module)
+        library, former = FORMERS[module.__name__]
+        attempt(lambda: note(library, 0))
+        attempt(lambda: former(module, lambda size: note(library, size)))
+
+
+class Finder:
+    """Finds the modules that form groups, by all the other finders."""
+
+    def __init__(self) -> None:
+        self._awaited = set(FORMERS)
+
+    def find_spec(self, name: str, path: "Any" = None, target: "Any" = None) -> "Any":
+        """Return how to load a module if it forms groups."""
+        if name not in self._awaited:
+            return None
+        self._awaited.discard(name)
+        import importlib.util
+
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.loader is not None:
+            spec.loader = Loader(spec.loader)  # type: ignore[assignment]  # it is one in all but name
+        return spec
+
+
+def groups() -> None:
+    """Notice whether the rank becomes a member of a group."""
+    if "DT_RANK" in os.environ:  # it is no launcher
+        sys.meta_path.insert(0, Finder())  # the same
 
 
 def attempt(hook: "Callable[[], None]") -> None:
@@ -50,7 +162,7 @@ def chain() -> None:
 
 if __name__ == "sitecustomize":
     try:
-        for each in (stacks,):
+        for each in (stacks, groups):
             attempt(each)
     except OSError:  # the disk is full: then nobody learns what went wrong
         pass

@@ -141,7 +141,7 @@ def _request(plan: Plan, node: Node, owner: str) -> dict[str, Any]:
         "python": spec.python if spec.program.kind != "command" else None,
         "mpirun": None if plan.mpirun is None else dataclasses.asdict(plan.mpirun),
         "orphan_timeout": spec.orphan_timeout,
-        "site": None if spec.hang_timeout is None else site(),
+        "site": site() if spec.hang_timeout is not None or plan.group_size else None,
         "grace_period": spec.grace_period,
         "stop_signal": spec.stop_signal,
         "keep_days": spec.keep_days,

@@ -61,6 +61,8 @@ def _signal_name(number: int) -> str | None:
 
 def _why(exit_: Mapping[str, Any]) -> str:
     """Return what is known beyond the status."""
+    if exit_.get("alone"):
+        return _alone(exit_["alone"])
     if exit_["by_us"]:
         return "; it was asked to end when it had failed already"
     if exit_.get("oom"):
@@ -80,6 +82,17 @@ def _why(exit_: Mapping[str, Any]) -> str:
             "torch.distributed.destroy_process_group() at the end, and leave by os._exit(0)"
         )
     return told
+
+
+def _alone(sizes: Mapping[str, int]) -> str:
+    made = "; ".join(
+        f"{library} formed a group of {size}" if size else f"{library} formed no group"
+        for library, size in sizes.items()
+    )
+    return (
+        f", but by itself: {made}. See that the script joins the other ranks, with a library that "
+        "is built for what launches it; where ranks are meant to work apart, check_group=False"
+    )
 
 
 def _after_traceback(exit_: Mapping[str, Any]) -> list[str]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from distributed_training.errors import (
     GpuFault,
+    GroupNotFormed,
     JobCancelled,
     JobTimeout,
     NodeLost,
@@ -106,7 +107,7 @@ def _first_lost(nodes: Sequence[NodeState]) -> NodeLost | None:
 
 
 def _failed(exit_: Mapping[str, Any]) -> bool:
-    return not exit_["by_us"] and bool(exit_["code"] or exit_["signal"])
+    return not exit_["by_us"] and bool(exit_["code"] or exit_["signal"] or exit_.get("alone"))
 
 
 def _precedence(exit_: Mapping[str, Any]) -> tuple[bool, float]:
@@ -154,6 +155,8 @@ def _rank_failed(
 
 
 def _kind(record: Mapping[str, Any], faults: Sequence[Mapping[str, Any]]) -> type[RankFailed]:
+    if record.get("alone"):
+        return GroupNotFormed
     if record.get("oom"):
         return OutOfMemory
     if any(fault["hardware"] for fault in faults):

@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from distributed_training.errors import GroupNotFormed
+
 LAUNCHERS = pytest.mark.parametrize("launcher", ["process", "torchrun"])
 
 REDUCE = """
@@ -98,6 +100,19 @@ def test_a_failing_rank_is_named_whatever_launched_it(jobs, torch_python, launch
     job = jobs.run(script, python=str(torch_python), launcher=launcher, grace_period=3.0)
     assert (job.error.rank, job.error.host, job.error.exit_code) == (3, "gpu2", 1)
     assert "KeyError: 'layer'" in job.error.message
+
+
+@LAUNCHERS
+def test_ranks_that_train_by_themselves_are_no_success(jobs, torch_python, launcher):
+    job = jobs.run("import torch", python=str(torch_python), launcher=launcher)
+    assert isinstance(job.error, GroupNotFormed), job.text
+    assert "but by itself: torch.distributed formed no group" in job.error.message
+
+
+@LAUNCHERS
+def test_ranks_may_train_by_themselves_where_that_is_meant(jobs, torch_python, launcher):
+    job = jobs.run("import torch", python=str(torch_python), launcher=launcher, check_group=False)
+    assert job.error is None, job.text
 
 
 @LAUNCHERS

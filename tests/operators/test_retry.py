@@ -15,7 +15,8 @@ AGAIN = {
     "SlotsBusy", "JobCancelled", "DeliveryFailed",
 }  # fmt: skip
 NEVER = {
-    "PlanError", "RankFailed", "OutOfMemory", "StartFailed", "OutputMissing", "JobTimeout",
+    "PlanError", "RankFailed", "GroupNotFormed", "OutOfMemory", "StartFailed", "OutputMissing",
+    "JobTimeout",
 }  # fmt: skip
 AS_USUAL = {"TrainingError", "AgentError", "PreflightFailed", "JobStalled", "JobTakenOver"}
 DECISIONS = (

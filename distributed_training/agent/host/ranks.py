@@ -10,6 +10,7 @@ from .evidence import exit_story
 from .execution import exec_failed
 from .exits import exit_record, reaped
 from .files import read_json
+from .groups import alone, joined
 from .kernel import KernelLog
 from .launched import Launched
 from .memory import CHILD_KILLED, OomKills
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
 
 
 START_TIMEOUT = 300.0
+UNCHECKED = (
+    "rank 0 used none of torch.distributed, mpi4py, Horovod, JAX and TensorFlow: whether the ranks "
+    "worked together was not checked"
+)
 
 
 class Started:
@@ -51,6 +56,7 @@ class Gang:
         self.started: dict[int, Started] = {}
         self.expected: set[int] = set()
         self.serving = Serving()
+        self.group_size: int | None = None  # that every rank must join, if that is checked
         self.begun: set[int] = set()
         self.done: set[int] = set()
         self.start_by = 0.0
@@ -78,6 +84,7 @@ class Gang:
         base = scrubbed(request.get("scrub") or ())
         self.expected = set(request.get("ranks") or ())
         self.serving = Serving(request.get("serves"))
+        self.group_size = request.get("group_size")
         self.start_by = time.monotonic() + float(request.get("start_timeout") or START_TIMEOUT)
         commands = [(each, self._command(each, base)) for each in request["processes"]]
         for process, command in commands:
@@ -179,14 +186,23 @@ class Gang:
             return
         story = exit_story(self.node, record)
         evidence = [] if self.by_us else self._memory(record, story["tail"])
-        self.journal.add(
-            "exit", **record, **story, by_us=self.by_us, oom=bool(evidence), evidence=evidence
-        )
-        if record["rank"] is not None and record["code"] == 0:
+        found = {"oom": bool(evidence), "evidence": evidence, "alone": self._alone(record)}
+        self.journal.add("exit", **record, **story, by_us=self.by_us, **found)
+        succeeded = record["code"] == 0 and not found["alone"]
+        if record["rank"] is not None and succeeded:
             self.done.add(record["rank"])
             self._last_done = time.monotonic()
         elif record["rank"] is not None or not self.expected:
-            self.failed = self.failed or record["code"] != 0
+            self.failed = self.failed or not succeeded
+
+    def _alone(self, record: Json) -> dict[str, int]:
+        """Return the groups of a rank that succeeded by itself, if it should have joined others."""
+        if record["rank"] is None or record["code"] != 0 or self.by_us or not self.group_size:
+            return {}
+        sizes = joined(self.node, record["rank"])
+        if not sizes and record["rank"] == 0:
+            self.journal.add("note", m=UNCHECKED)
+        return alone(sizes, self.group_size)
 
     def _fell(self, record: Json) -> None:
         story = exit_story(self.node, record)
