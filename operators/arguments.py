@@ -137,17 +137,6 @@ def backend_name(value: object) -> str | None:
     return name
 
 
-def one_of(name: str, value: object, choices: Sequence[str]) -> str:
-    """Return a word that is one of a few.
-
-    :raises PlanError: it is none of them
-    """
-    word = str(value).strip().lower()
-    if word not in choices:
-        raise PlanError(f"{name}={value!r} is none of {', '.join(choices)}")
-    return word
-
-
 def switch(name: str, value: bool | str) -> bool:
     """Return a truth value that may have come through a template."""
     text = str(value).strip().lower()

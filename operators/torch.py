@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any, Literal
 
-from distributed_training.operators.arguments import backend_name, one_of, text
+from distributed_training.operators.arguments import backend_name, choice, text
 from distributed_training.operators.base import TrainingOperator
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class TorchDistributedOperator(TrainingOperator):
         """Return the validated specification of this try."""
         return dataclasses.replace(
             super().spec(context, source),
-            launcher=one_of("launcher", self.launcher, LAUNCHERS),
+            launcher=choice("launcher", self.launcher, LAUNCHERS),
             backend=backend_name(self.backend),
             local_rank_argument=text("local_rank_argument", self.local_rank_argument),
         )
