@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from distributed_training import launchers
+from distributed_training.cluster import Cluster
 from distributed_training.operators.base import TrainingOperator
+from distributed_training.operators.tensorflow import TFMultiWorkerOperator
 from distributed_training.operators.torch import TorchDistributedOperator
 from distributed_training.provider import FIELDS
 from tests.offers import offer, spec
@@ -25,6 +27,11 @@ FLOORS = (
     "transport",
     "agent/host",
 )
+OPERATORS: dict[type[TrainingOperator], str] = {
+    TrainingOperator: "torch.md",
+    TorchDistributedOperator: "torch.md",
+    TFMultiWorkerOperator: "tensorflow.md",
+}
 HOST = ROOT / "distributed_training/agent/host"
 AGENTS_OWN = "DT_LOCK_DIR"  # lets tests keep their locks apart
 
@@ -49,12 +56,14 @@ def parameters(operator: type[TrainingOperator]) -> set[str]:
     return {each.name for each in found if each.kind == each.KEYWORD_ONLY}
 
 
-def test_every_parameter_of_the_operator_is_explained() -> None:
-    there = parameters(TrainingOperator) | parameters(TorchDistributedOperator)
-    assert there - told("torch.md") == set()
+@pytest.mark.parametrize(("operator", "name"), OPERATORS.items())
+def test_every_parameter_of_an_operator_is_explained(
+    operator: type[TrainingOperator], name: str
+) -> None:
+    assert parameters(operator) - told(name) == set()
 
 
-@pytest.mark.parametrize("operator", [TrainingOperator, TorchDistributedOperator])
+@pytest.mark.parametrize("operator", OPERATORS)
 def test_every_parameter_has_a_line_where_editors_look(operator: type[TrainingOperator]) -> None:
     explained = re.findall(r":param (\w+):", operator.__doc__ or "")
     assert parameters(operator) - set(explained) == set()
@@ -67,6 +76,8 @@ def test_every_field_of_the_connection_is_explained() -> None:
 def test_every_variable_of_a_rank_is_explained() -> None:
     asked = spec(checkpoint_dir="/c", hang_timeout=60.0)
     plans = [launchers.plan(asked, [offer("gpu1", gpus=n), offer("gpu2", gpus=n)]) for n in (0, 1)]
+    cluster = spec(launcher="tensorflow", cluster=Cluster(1, parameter_server_count=1))
+    plans += [launchers.plan(cluster, [offer("gpu1", gpus=n)]) for n in (0, 1)]
     processes = [process for plan in plans for process in plan.head.processes]
     names = {name for each in processes for name in (*each.env, *each.defaults)}
     names |= set(re.findall(r'"(DT_\w+)"', program())) - {AGENTS_OWN}
