@@ -11,10 +11,12 @@ SURVIVAL := tests/e2e/test_survival.py tests/e2e/test_ways_to_end.py tests/chaos
 # Of `make chaos`: what happens, and how often.
 SEED ?= 1
 FAULTS ?= 200
+# Of `make frameworks`: families or names of rows, with commas.
+ONLY ?=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check lint types unit integration e2e survival chaos ready lock clean
+.PHONY: help demo test check lint types unit integration e2e survival chaos frameworks ready lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +52,9 @@ survival: ready ## every part of Airflow is killed, frozen and restarted under t
 
 chaos: ready ## break things at random for up to an hour; SEED= and FAULTS= choose, as root
 	@$(BIN)/python -m tests.chaos --seed $(SEED) --faults $(FAULTS)
+
+frameworks: ready ## what users of each framework write, run on two hosts; ONLY=torch,mpi chooses
+	@$(BIN)/python -m frameworks $(ONLY)
 
 ready:
 	@$(PYTHON) -m dev.setup test

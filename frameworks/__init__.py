@@ -1,0 +1,1 @@
+"""What users of each training framework write, run through our operators on test hosts."""

@@ -1,0 +1,104 @@
+"""One row, run on hosts as Airflow would run its task: begun, deferred, resumed."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Literal
+
+from airflow.sdk.exceptions import TaskDeferred
+from structlog.testing import capture_logs
+
+from distributed_training.errors import TrainingError
+from frameworks.row import WrongValue
+from tests.integration.tasks import Store, event_of, push, stored
+
+if TYPE_CHECKING:
+    from collections.abc import MutableMapping, Sequence
+    from pathlib import Path
+
+    from frameworks.row import Row
+
+LIMIT = timedelta(minutes=10)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a row.
+
+    :param told: the value that was learned, or why there is none
+    :param where: hosts x ranks on each
+    :param took: seconds, from the task's begin to its end
+    """
+
+    state: Literal["ok", "failed", "refused"]
+    told: str
+    where: str
+    took: float
+
+
+def run(row: Row, python: Path, log: Path) -> Outcome:
+    """Run a row to its end, and write its task's log.
+
+    :param python: of the row's environment, on the hosts
+    """
+    began = time.monotonic()
+    where = "-"
+    state: Literal["ok", "failed", "refused"] = "failed"
+    with capture_logs() as events:
+        try:
+            result = _play(row, python)
+            where = f"{len(result['hosts'])} x {result['world_size'] // len(result['hosts'])}"
+            state, told = _judged(row, result)
+        except WrongValue as error:
+            told = str(error)
+        except TrainingError as error:
+            events.append({"event": str(error)})
+            state = "refused" if row.refusal is type(error) else "failed"
+            told = f"{type(error).__name__}: {error.message.splitlines()[0]}"
+    log.write_text(_text(events))
+    return Outcome(state, told, where, time.monotonic() - began)
+
+
+def _judged(row: Row, result: dict[str, Any]) -> tuple[Literal["ok", "failed"], str]:
+    if row.refusal:
+        return "failed", f"it ended well, and should have been refused: {row.refusal.__name__}"
+    return "ok", row.check(result)
+
+
+def _play(row: Row, python: Path) -> dict[str, Any]:
+    """Return what the task returns: we are its scheduler, worker and triggerer."""
+    context = _context(row)
+    method = "execute"
+    arguments: dict[str, Any] = {}
+    while True:
+        task = row.operator(
+            task_id="train", python=str(python), grace_period=3, execution_timeout=LIMIT
+        )
+        try:
+            result: dict[str, Any] = getattr(task, method)(context, **arguments)
+        except TaskDeferred as deferred:
+            event = asyncio.run(event_of(stored(deferred.trigger)))
+            method, arguments = deferred.method_name, {"event": event}
+        else:
+            return result
+
+
+def _context(row: Row) -> Any:
+    ti = SimpleNamespace(
+        dag_id=row.family, task_id="train", run_id=secrets.token_hex(4), map_index=-1, id="0",
+        try_number=1, max_tries=0, start_date=datetime.now(UTC), xcom_push=push,
+    )  # fmt: skip
+    return {"ti": ti, "task_state_store": Store()}
+
+
+def _text(events: Sequence[MutableMapping[str, Any]]) -> str:
+    lines = []
+    for event in events:
+        words = event.get("positional_args", ())
+        lines.append(event["event"] % words if words else str(event["event"]))
+    return "\n".join(lines) + "\n"
