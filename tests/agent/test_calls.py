@@ -116,6 +116,15 @@ def test_a_fault_of_the_agent_is_answered_with_its_traceback(host: Host) -> None
     error = host.call("put_source")["error"]
     assert error["kind"] == "internal"
     assert "Traceback" in error["message"]
+    assert 'host/verbs/put_source.py", line' in error["message"]
+    assert 'request["size"]' in error["message"]
+
+
+def test_a_fault_of_a_supervisor_is_in_its_log_with_its_lines(job: Job) -> None:
+    """These are in the archive, which the call that sent it has left behind."""
+    assert job.prepare(grace_period="soon")["error"]["kind"] == "lost"
+    log = (job.path / "agent.log").read_text()
+    assert 'float(request.get("grace_period"' in log
 
 
 def test_a_root_may_be_given_from_home(host: Host, tmp_path: Path) -> None:
