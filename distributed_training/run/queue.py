@@ -9,8 +9,10 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
+from distributed_training.cluster import Cluster
 from distributed_training.errors import PlanError, SlotsBusy, TrainingError
-from distributed_training.plan import JobSpec, Plan, Program, place
+from distributed_training.launchers.dealing import dealt
+from distributed_training.plan import JobSpec, Plan, Program, assembled, place
 from distributed_training.run.job import History, as_json, host_from_dict
 from distributed_training.run.offer import offers
 
@@ -45,6 +47,7 @@ class Waiting:
     since: float
     until: float
     quarantine: float
+    cluster: Cluster | None = None
 
     @classmethod
     def of(cls, spec: JobSpec, hosts: Sequence[Host], history: History, until: float) -> Self:
@@ -60,6 +63,7 @@ class Waiting:
             time.time() if spec.since is None else spec.since,
             until,
             spec.quarantine,
+            spec.cluster,
         )
 
     @property
@@ -74,6 +78,7 @@ class Waiting:
             label=self.label,
             since=self.since,
             quarantine=self.quarantine,
+            cluster=self.cluster,
         )
 
     def given_up(self, news: str) -> SlotsBusy:
@@ -92,7 +97,9 @@ class Waiting:
     def from_dict(cls, record: Mapping[str, Any]) -> Self:
         """Rebuild an entry from :meth:`to_dict`, also after a trip through JSON."""
         hosts = tuple(map(host_from_dict, record["hosts"]))
-        return cls(**{**record, "hosts": hosts, "history": History(**record["history"])})
+        history = History(**record["history"])
+        cluster = record.get("cluster") and Cluster(**record["cluster"])
+        return cls(**{**record, "hosts": hosts, "history": history, "cluster": cluster})
 
 
 class Queue:
@@ -128,7 +135,7 @@ class Queue:
         """Return who or what is in the way; nothing if it is time to launch."""
         try:
             found = await self._ask()
-            plan = place(self._spec, found)
+            plan = _placed(self._spec, found)
             if self._wants(plan):
                 await self._ask()
         except PlanError:
@@ -150,6 +157,13 @@ class Queue:
         before = self._wanted
         self._wanted = {node.host.name: [slot.name for slot in node.slots] for node in plan.nodes}
         return before != self._wanted
+
+
+def _placed(spec: JobSpec, found: Sequence[Offer]) -> Plan:
+    """Return which slots a job of this size takes, whatever it runs there."""
+    if spec.cluster is None:
+        return place(spec, found)
+    return assembled(spec, dealt(spec, spec.cluster, found), 0)
 
 
 def in_the_way(plan: Plan, found: Sequence[Offer]) -> Iterator[str]:

@@ -19,6 +19,8 @@ from distributed_training.operators.torch import TorchDistributedOperator
 if TYPE_CHECKING:
     from airflow.triggers.base import BaseTrigger
 
+    from distributed_training.operators.base import TrainingOperator
+
 COMMAND = """began=$(date +%s.%N); sleep 1
 [ "$RANK" = 0 ] || exit 0
 echo "{\\"began\\": $began, \\"ended\\": $(date +%s.%N)}" > "$DT_RESULT_FILE"
@@ -45,10 +47,17 @@ def push(_: str, value: Any) -> None:
 class Task:
     """One task that runs a command on its slots, and all that was seen of it.
 
+    :param kind: of operator
     :param fields: of the operator
     """
 
-    def __init__(self, command: str = COMMAND, **fields: Any) -> None:
+    def __init__(
+        self,
+        command: str = COMMAND,
+        kind: type[TrainingOperator] = TorchDistributedOperator,
+        **fields: Any,
+    ) -> None:
+        self.kind = kind
         self.fields = {"task_id": "t", "command": command, "grace_period": 3, **fields}
         ti = SimpleNamespace(
             dag_id="d", task_id="t", run_id=secrets.token_hex(4), map_index=-1, id="0",
@@ -56,7 +65,7 @@ class Task:
             max_tries=0, start_date=None, xcom_push=push,
         )  # fmt: skip
         self.context: Any = {"ti": ti, "task_state_store": Store()}
-        self.operator = TorchDistributedOperator(**self.fields)
+        self.operator = kind(**self.fields)
         self.deferrals: list[str] = []
         self.error: BaseException | None = None
         self.result: dict[str, Any] = {}
@@ -106,7 +115,7 @@ class Task:
                 self.deferrals.append(deferred.method_name)
                 event = asyncio.run(event_of(stored(deferred.trigger)))
                 method, arguments = deferred.method_name, {"event": event}
-                self.operator = TorchDistributedOperator(**self.fields)
+                self.operator = self.kind(**self.fields)
             else:
                 return result
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 import time
 from pathlib import Path
 
@@ -13,12 +14,17 @@ import pytest
 from dev.setup import hosts_python
 from distributed_training.cluster import Cluster
 from distributed_training.errors import RankFailed
+from distributed_training.operators.tensorflow import TFMultiWorkerOperator
 from distributed_training.plan import Program
+from distributed_training.run import queue
 from distributed_training.run.job import JobRef
 from distributed_training.run.launch import launch
 from distributed_training.run.standing import standing
+from distributed_training.run.stop import stop
 from distributed_training.run.verdict import is_port_taken
 from distributed_training.run.watch import Watcher
+from distributed_training.triggers import base
+from tests.integration.tasks import Task, event_of, stored
 from tests.offers import spec
 
 TRAIN = Path(__file__).parents[2] / "dags/train_tensorflow/train.py"
@@ -232,7 +238,7 @@ def test_who_watches_later_lets_the_servers_go(jobs):
     """The watcher was gone when the worker ended: its host is done with the job, another is not."""
     command = "[ $DT_ROLE = worker ] || sleep 600"
     asked = spec(
-        job_id="test-later",
+        job_id=f"later-{secrets.token_hex(4)}",
         program=Program("command", command),
         launcher="tensorflow",
         cluster=Cluster(1, evaluator_count=1, placement="round_robin", evaluator_timeout=0),
@@ -251,3 +257,31 @@ def test_who_watches_later_lets_the_servers_go(jobs):
         return seen, (await Watcher(ref, agents, "second", print).watch()).error
 
     assert jobs.ask(play) == ("running", None)
+
+
+def test_a_cluster_waits_for_as_many_slots_as_it_has_tasks(jobs, monkeypatch):
+    monkeypatch.setattr(queue, "PAUSE", (0.2, 0.5))
+    monkeypatch.setattr(base, "HOLD", 0.0)
+    held = [jobs.ask(hold, name) for name in ("gpu1", "gpu2")]
+    try:
+        task = Task("true", kind=TFMultiWorkerOperator, worker_count=2, queue_timeout=60)
+        deferred = task.deferred()
+        assert deferred.method_name == "launch_queued"
+        jobs.ask(stop_all, held[:1])
+        event = asyncio.run(event_of(stored(deferred.trigger)))
+        assert event["error"] is None
+        result = task.kind(**task.fields).launch_queued(task.context, event=event)
+        assert result["hosts"] == ["gpu1"]
+    finally:
+        jobs.ask(stop_all, held)
+
+
+async def hold(agents, name):
+    """Take all slots of a host."""
+    asked = spec(job_id=f"holder-{secrets.token_hex(4)}", program=Program("command", "sleep 600"))
+    return JobRef.of(await launch(asked, [agents[name]], owner="test"))
+
+
+async def stop_all(agents, refs):
+    for ref in refs:
+        await stop(ref, agents, reason="enough", wait=3.0)
