@@ -63,6 +63,7 @@ class Findings:
     stands: list[Stand] = field(default_factory=list)
     evidence: list[str] = field(default_factory=list)  # of GPUs and NCCL
     missing: list[str] = field(default_factory=list)  # who did not answer, and why
+    servers: frozenset[int] = frozenset()  # ranks that only wait for what others ask of them
 
     def lines(self) -> Iterator[str]:
         """Yield them for the log: each stack once, with all ranks that have it."""
@@ -75,7 +76,7 @@ class Findings:
 
     def error(self, hang_timeout: float) -> JobStalled:
         """Return the verdict."""
-        odd = odd_ones(self.stands)
+        odd = odd_ones([each for each in self.stands if each.rank not in self.servers])
         rest = [each for each in self.stands if each not in odd]
         told = [
             f"no rank has printed a line or noted a metric for {hang_timeout:g} s "
@@ -100,7 +101,7 @@ async def findings(
     ref: JobRef, agents: Mapping[str, HostAgent], states: Sequence[NodeState]
 ) -> Findings:
     """Ask all hosts where their ranks stand; what cannot be had is told as such."""
-    found = Findings()
+    found = Findings(servers=frozenset(rank for each in states for rank in each.ref.servers))
 
     async def ask(state: NodeState) -> dict[str, Any] | None:
         node = state.ref

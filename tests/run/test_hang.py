@@ -158,6 +158,15 @@ def test_the_verdict_names_the_odd_rank_first_and_carries_its_stack() -> None:
     assert "(innermost: torch/distributed/distributed_c10d.py:2806 in all_reduce)" in error.message
 
 
+def test_those_who_serve_are_no_majority_that_a_worker_stands_out_from() -> None:
+    serves = Frame("train.py", 50, "serve")
+    stands = [Stand(rank, "gpu1", (serves,)) for rank in range(3, 9)]
+    works = [Stand(0, "gpu1", (STEP,)), Stand(1, "gpu1", (STEP,)), Stand(2, "gpu2", (LATE,))]
+    error = Findings([*works, *stands], servers=frozenset(range(3, 9))).error(600)
+    assert error.rank == 2
+    assert "train.py:50 in serve" in error.message
+
+
 def test_a_verdict_on_many_ranks_stays_short() -> None:
     stands = [Stand(rank, "gpu1", (Frame("train.py", rank, "f"),)) for rank in range(1000)]
     most = [Stand(rank, "gpu2", (STEP,)) for rank in range(1001)]
