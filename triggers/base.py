@@ -38,7 +38,7 @@ class FleetTrigger(BaseTrigger):
     def __init__(self, fleet_conn_id: str) -> None:
         super().__init__()
         self.fleet_conn_id = fleet_conn_id
-        self._earlier_logs: list[Path] = []
+        self._log_path: Path | None = None  # of the try
 
     @property
     def task_instance(self) -> TaskInstance | None:
@@ -49,7 +49,7 @@ class FleetTrigger(BaseTrigger):
     def task_instance(self, value: TaskInstance | None) -> None:
         BaseTrigger.task_instance.fset(self, value)  # type: ignore[attr-defined]
         if value is not None:
-            self._earlier_logs = tasklog.keep(value)
+            self._log_path = tasklog.keep(value)
 
     async def on_kill(self) -> None:
         """Clean up on the hosts, in a task that Airflow's second of patience does not cut."""

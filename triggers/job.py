@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.execution_time import task_runner
@@ -52,7 +53,7 @@ class JobTrigger(FleetTrigger):
         """Watch the job; yield its outcome and return at once."""
         ref = JobRef.from_dict(self.ref)
         async with held(), self._agents([node.host for node in ref.nodes]) as agents:
-            echo = Echo(await asyncio.to_thread(tasklog.last_lines, self._earlier_logs))
+            echo = Echo(partial(tasklog.logged, self._log_path)) if self._log_path else Echo()
             log, deadline = self.log.info, self.deadline
             self._watcher = Watcher(ref, agents, self._owner, log, deadline, echo)
             run = asyncio.ensure_future(self._end_with_run(self._watcher))

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import Counter, deque
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    Logged = Callable[[str, float], Mapping[str, int]]
 
 SAFE_AFTER = 5.0  # seconds after which a line has surely reached the task's log
 
@@ -30,15 +37,32 @@ class Progress:
         return "renew" if self._safe is None else f"ack {self._safe}"
 
 
+def nothing(host: str, since: float) -> Mapping[str, int]:
+    """Tell that no line was logged by anybody else."""
+    return {}
+
+
 class Echo:
-    """Lines that an earlier watcher has logged, but perhaps not acknowledged: they come again."""
+    """Lines that an earlier watcher has logged, but not acknowledged: they come again.
 
-    def __init__(self, lines: Counter[str] | None = None) -> None:
-        self._lines = lines or Counter[str]()
+    :param logged: says how often each line of a host was logged since a ``time.time()``
+    """
 
-    def has(self, line: str) -> bool:
-        """Return whether a line is such a one; each counts once."""
-        known = self._lines[line] > 0
+    def __init__(self, logged: Logged = nothing) -> None:
+        self._logged = logged
+        self._lines: dict[str, Counter[str]] = {}
+
+    async def look_up(self, host: str, since: float) -> None:
+        """Look at what was logged of a host by now: an earlier watcher may have gone on till then.
+
+        :param since: when the first of the lines was printed that may come again
+        """
+        self._lines[host] = Counter(await asyncio.to_thread(self._logged, host, since))
+
+    def has(self, host: str, line: str) -> bool:
+        """Return whether a line was logged already; each counts once."""
+        lines = self._lines[host]
+        known = lines[line] > 0
         if known:
-            self._lines[line] -= 1
+            lines[line] -= 1
         return known

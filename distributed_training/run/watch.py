@@ -32,6 +32,7 @@ _RETRY = 2.0  # seconds until a broken connection is tried again
 _ATTEMPT = 5.0  # least seconds that an attempt to connect is given
 _FROZEN = 15.0  # seconds without a sign of life, of which an agent sends one every 5 s
 _REPLACED = 40.0  # seconds in which Airflow surely ends a watcher that it has replaced
+_CLOCKS_DIFFER = 1.0  # seconds by which the difference of two clocks may be wrong
 _PROBE = 8.0  # seconds that a neighbour is given to say whether it reaches a silent host
 
 
@@ -89,7 +90,7 @@ class Watcher:
     :param owner: token by which agents know this watcher
     :param log: takes each line for the task's log
     :param deadline: time.time() at which the job is ended, if it still runs
-    :param echo: what the last watcher has logged
+    :param echo: knows what earlier watchers have logged
     """
 
     def __init__(
@@ -252,6 +253,7 @@ class Watcher:
         node = state.ref.node_rank
         position = int(stream.answer["offset"])
         progress = Progress()
+        looked_up = False
         while lines := await asyncio.wait_for(stream.lines(), self._ref.host_timeout):
             for line in lines:
                 if silence.seconds > _FROZEN:  # what waited here may have been read by another
@@ -263,7 +265,12 @@ class Watcher:
                     continue
                 position += len(line) + 1
                 if position > self._offsets[node]:
-                    self._take(state, record, again=position <= old)
+                    again = position <= old
+                    if again and not looked_up:
+                        looked_up = True
+                        printed = record["t"] - state.clock - _CLOCKS_DIFFER
+                        await self._echo.look_up(state.ref.host.name, printed)
+                    self._take(state, record, again=again)
                     self._offsets[node] = position
             silence.ends()
             progress.reached(self._offsets[node])
@@ -274,14 +281,14 @@ class Watcher:
         kind, host = record["k"], state.ref.host.name
         if kind == "log":
             source = record["r"] if isinstance(record["r"], str) else f"rank {record['r']}"
-            self._show(f"[{source} {host}] {record['m']}", again)
+            self._show(host, f"[{source} {host}] {record['m']}", again)
         elif kind == "note":
-            self._show(f"[{host}] {record['m']}", again)
+            self._show(host, f"[{host}] {record['m']}", again)
         else:
             self._learn(state, record)
 
-    def _show(self, line: str, again: bool) -> None:
-        if not (again and self._echo.has(line)):
+    def _show(self, host: str, line: str, again: bool) -> None:
+        if not (again and self._echo.has(host, line)):
             self._log(line)
 
     def _learn(self, state: NodeState, record: Mapping[str, Any]) -> None:

@@ -132,7 +132,7 @@ def test_a_trigger_does_not_end_a_job_that_another_one_has_taken_over(jobs):
 
 def test_a_trigger_goes_on_where_the_log_of_the_last_one_ends(jobs, tmp_path):
     """A restarted triggerer starts from the first arguments; no line may come twice."""
-    log = tmp_path / "attempt=1.log.trigger.1.log"
+    log = tmp_path / "attempt=1.log"
 
     async def story(logged):
         ref = await started(jobs, "for n in $(seq 80); do echo line $n; sleep 0.1; done")
@@ -144,7 +144,7 @@ def test_a_trigger_goes_on_where_the_log_of_the_last_one_ends(jobs, tmp_path):
         shown = [json.dumps({"timestamp": now, "event": entry["event"]}) for entry in logged]
         log.write_text("\n".join(shown))
         second = watcher(ref)
-        second._earlier_logs = [log]
+        second._log_path = log
         return await event_of(second)
 
     with capture_logs() as logged:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import asyncio
 from typing import TYPE_CHECKING
 
 from distributed_training.run import shown
@@ -26,7 +26,20 @@ def test_lines_are_acknowledged_once_they_are_safe(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_line_that_comes_again_is_known_as_often_as_it_was_logged() -> None:
-    echo = Echo(Counter(["[rank 0 a] x", "[rank 0 a] x"]))
-    assert [echo.has("[rank 0 a] x") for _ in range(3)] == [True, True, False]
-    assert not echo.has("[rank 0 a] y")
-    assert not Echo().has("[rank 0 a] x")
+    asked = []
+
+    def logged(host: str, since: float) -> dict[str, int]:
+        asked.append((host, since))
+        return {"[rank 0 a] x": 2}
+
+    echo = Echo(logged)
+    asyncio.run(echo.look_up("a", 7.0))
+    assert [echo.has("a", "[rank 0 a] x") for _ in range(3)] == [True, True, False]
+    assert not echo.has("a", "[rank 0 a] y")
+    assert asked == [("a", 7.0)]
+
+
+def test_without_an_earlier_watcher_no_line_comes_again() -> None:
+    echo = Echo()
+    asyncio.run(echo.look_up("a", 7.0))
+    assert not echo.has("a", "[rank 0 a] x")
