@@ -6,13 +6,14 @@ import re
 from collections import defaultdict
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import groupby
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from dev.rest import lines_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from dev.rest import Run
     from tests.fleet import Fleet
@@ -77,3 +78,12 @@ def shown(log: Iterable[str]) -> dict[str, list[int]]:
             number = match.group(2)
             numbers[match.group(1)].append(DONE if number == "done" else int(number))
     return numbers
+
+
+def condensed(log: Iterable[str]) -> Iterator[str]:
+    """Yield a log in which of each stretch of counting only the first and the last line are."""
+    for counts, lines in groupby(log, lambda line: bool(SHOWN.fullmatch(line))):
+        stretch = list(lines)
+        if counts and len(stretch) > 2:
+            stretch = [stretch[0], f"... {len(stretch) - 2} more", stretch[-1]]
+        yield from stretch

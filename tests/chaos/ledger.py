@@ -17,7 +17,7 @@ from tests.chaos.checks import (
     irregular,
     lost_lines,
 )
-from tests.chaos.evidence import logged, printed, shown
+from tests.chaos.evidence import condensed, logged, printed, shown
 from tests.chaos.scenario import CONTESTED
 from tests.chaos.stage import CONTESTED_SLOTS
 
@@ -150,7 +150,7 @@ class Ledger:
         if not found.clean:
             told = entry.excuses or ["nothing befell it"]
             say(f"{entry.job.key} ({state}, user {entry.user}): {found}; {', '.join(told)}")
-            say("\n".join(f"    {line}" for log in tries for line in log[-20:]))
+            say("\n".join(f"    {line}" for log in tries for line in condensed(log)))
         return found
 
     def _logs(self, entry: Entry) -> list[list[str]]:
