@@ -55,6 +55,16 @@ def test_a_port_of_another_job_is_refused_with_that_job(job: Job, new_job: NewJo
     assert error["pid"] == job.agents()[0]
 
 
+def test_of_several_ports_all_are_held_or_none(job: Job, new_job: NewJob) -> None:
+    first, second = job.host.call("offer")["ports"][:2]
+    with socket.create_server(("", second)):
+        assert job.prepare(ports=[first, second])["error"]["port"] == second
+    other = new_job()
+    assert other.prepare(ports=[first, second])["ok"]
+    for port in (first, second):
+        assert job.prepare(ports=[port])["error"]["pid"] == other.agents()[0]
+
+
 def test_a_port_that_the_user_may_not_have_is_named(new_job: NewJob, shared: Path) -> None:
     job = new_job(as_user(65001, shared))
     (problem,) = job.prepare(ports=[80])["error"]["problems"]

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 FRAMEWORKS = (
-    "torch", "tensorflow", "jax", "mpi4py", "deepspeed", "horovod", "accelerate", "lightning",
-    "ray",
+    "torch", "tensorflow", "tensorflow-cpu", "jax", "mpi4py", "deepspeed", "horovod", "accelerate",
+    "lightning", "ray",
 )  # fmt: skip
 VERSIONS = """
 import json, sys
