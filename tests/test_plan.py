@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from distributed_training import launchers
 from distributed_training.errors import PlanError
 from distributed_training.fleet import Host
-from distributed_training.plan import place
+from distributed_training.placing import place
 from tests.offers import offer, spec
 
 uneven_slots = st.lists(st.integers(1, 16), min_size=1, max_size=32)

@@ -7,10 +7,12 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
 from distributed_training.environment import check_environment
-from distributed_training.plan import JobSpec, Node, Offer, Plan, Process, place
+from distributed_training.placing import place
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from distributed_training.plan import JobSpec, Node, Offer, Plan, Process
 
 
 class Launcher(ABC):

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from distributed_training.errors import HostWithheld, PlanError, TrainingError
-from distributed_training.plan import Rank, Share, Slot, apart
+from distributed_training.placing import Share, apart
+from distributed_training.plan import Rank, Slot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

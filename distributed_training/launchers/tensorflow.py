@@ -14,7 +14,8 @@ from distributed_training.environment import (
 )
 from distributed_training.launchers.base import Launcher, program_argv
 from distributed_training.launchers.dealing import dealt
-from distributed_training.plan import Node, Plan, Process, Rank, assembled
+from distributed_training.placing import assembled
+from distributed_training.plan import Node, Plan, Process, Rank
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,7 +7,8 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from distributed_training.errors import HostUnreachable, PlanError, TrainingError
-from distributed_training.plan import JobSpec, Program, place
+from distributed_training.placing import place
+from distributed_training.plan import JobSpec, Program
 from distributed_training.run.finding import Finding
 from distributed_training.run.mesh import mesh
 from distributed_training.run.offer import offer

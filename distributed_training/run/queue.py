@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Self
 from distributed_training.cluster import Cluster
 from distributed_training.errors import PlanError, SlotsBusy, TrainingError
 from distributed_training.launchers.dealing import dealt
-from distributed_training.plan import JobSpec, Plan, Program, assembled, place
+from distributed_training.placing import assembled, place
+from distributed_training.plan import JobSpec, Plan, Program
 from distributed_training.run.job import History, as_json, host_from_dict
 from distributed_training.run.offer import offers
 

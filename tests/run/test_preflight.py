@@ -7,7 +7,7 @@ import re
 import pytest
 
 from distributed_training.errors import HostWithheld
-from distributed_training.plan import place
+from distributed_training.placing import place
 from distributed_training.run.preflight import GIB, Preflight, of_offer, of_versions
 from tests.offers import offer, spec
 
