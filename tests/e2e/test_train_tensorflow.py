@@ -21,7 +21,7 @@ def test_workers_of_a_cluster_learn_the_same_model_and_it_is_good(trigger: Trigg
         "train_tensorflow", placement="round_robin", python=str(hosts_python("tensorflow"))
     )
     run.wait_for_line("train", "ranks 0 (worker 0), 2 (worker 2) on cpu-0, cpu-1")
-    run.wait_for_line("train", "gpu2: ok, Python 3.11.2, tensorflow-cpu 2.21.0")
+    run.wait_for_line("train", "tensorflow-cpu 2.21.0")
     run.wait_for_line("train", "[rank 3 gpu2] 1 of 4 replicas, 1437 digits, on gpu2")
     run.wait_for_line("train", "[rank 0 gpu1] epoch 20: loss=")
 
