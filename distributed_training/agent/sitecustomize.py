@@ -82,6 +82,13 @@ def tensorflow_forms(module: "Any", tell: "Callable[[int], None]") -> None:
     strategy.__init__ = after(strategy.__init__, lambda self, *_, **__: tell(self._num_workers))
 
 
+def accelerate_forms(module: "Any", tell: "Callable[[int], None]") -> None:
+    """Watch ``accelerate.Accelerator``: on a CPU it may join torch's group, and train alone."""
+    accelerator = module.Accelerator
+    made = after(accelerator.__init__, lambda self, *_, **__: tell(self.num_processes))
+    accelerator.__init__ = made
+
+
 # By the module that forms the group: the name that people know, and how to learn of it.
 FORMERS = {
     "torch.distributed.distributed_c10d": ("torch.distributed", torch_forms),
@@ -91,6 +98,7 @@ FORMERS = {
     "tensorflow.python.distribute.collective_all_reduce_strategy": (
         "tensorflow", tensorflow_forms,
     ),
+    "accelerate.accelerator": ("accelerate", accelerate_forms),
 }  # fmt: skip
 
 

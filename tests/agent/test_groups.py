@@ -31,6 +31,14 @@ def Is_initialized():
 class COMM_WORLD:
     Get_size = staticmethod(lambda: int(os.environ["SIZE"]))
 """,
+    "accelerate/__init__.py": "from accelerate.accelerator import Accelerator",
+    "accelerate/accelerator.py": """
+import torch
+class Accelerator:
+    def __init__(self, cpu=False):
+        torch.distributed.init_process_group()
+        self.num_processes = torch.distributed.get_world_size() if cpu else 1
+""",
 }
 
 
@@ -57,7 +65,14 @@ def journal(job: Job, libraries: Path, program: str, *, size: int | None = 2, se
 JOIN = "import torch; torch.distributed.init_process_group('gloo')"
 
 
-@pytest.mark.parametrize("program", [JOIN, "from mpi4py import MPI"])
+# Both join the group of torch, but only the first one uses it.
+TOGETHER = "from accelerate import Accelerator; Accelerator(cpu=True)"
+ALONE = "from accelerate import Accelerator; Accelerator()"
+
+
+@pytest.mark.parametrize(
+    "program", [JOIN, "from mpi4py import MPI", TOGETHER, JOIN + "; import accelerate"]
+)
 def test_ranks_that_join_each_other_succeed(job: Job, libraries: Path, program: str) -> None:
     ended = journal(job, libraries, program)
     assert ended[-1]["state"] == "success"
@@ -79,6 +94,12 @@ def test_ranks_that_work_alone_fail(
     ended = journal(job, libraries, program, seen=1)
     assert ended[-1]["state"] == "failed"
     assert alone in [each["alone"] for each in exits(ended).values()]
+
+
+def test_ranks_that_ignore_the_group_that_they_joined_fail(job: Job, libraries: Path) -> None:
+    ended = journal(job, libraries, ALONE)
+    assert ended[-1]["state"] == "failed"
+    assert {"accelerate": 1} in [each["alone"] for each in exits(ended).values()]
 
 
 def test_a_child_of_the_rank_may_be_the_one_that_joins(job: Job, libraries: Path) -> None:

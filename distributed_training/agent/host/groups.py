@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from .files import read_text
 
+# They train in groups that others make. Accelerate leaves the group of torch aside on a CPU unless
+# ACCELERATE_USE_CPU is set: then each rank trains by itself, although all of them have joined it.
+USERS = ("accelerate",)
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .node import Node
@@ -23,8 +27,9 @@ def joined(node: Node, rank: int) -> dict[str, int]:
 
 
 def alone(sizes: dict[str, int], wanted: int | None) -> dict[str, int]:
-    """Return what a rank joined if none of it is a group of the wanted size.
+    """Return what a rank trained in, if none of it is a group of the wanted size.
 
     :param wanted: None: any will do
     """
-    return sizes if wanted and max(sizes.values(), default=wanted) < wanted else {}
+    used = {library: sizes[library] for library in USERS if sizes.get(library)} or sizes
+    return used if wanted and max(used.values(), default=wanted) < wanted else {}
