@@ -54,7 +54,7 @@ chaos: ready ## break things at random for up to an hour; SEED= and FAULTS= choo
 	@$(BIN)/python -m tests.chaos --seed $(SEED) --faults $(FAULTS)
 
 frameworks: ready ## what users of each framework write, run on two hosts; ONLY=torch,mpi chooses
-	@$(BIN)/python -m frameworks $(ONLY)
+	@$(BIN)/python -m frameworks "$(ONLY)"
 
 ready:
 	@$(PYTHON) -m dev.setup test

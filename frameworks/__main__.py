@@ -15,6 +15,7 @@ os.environ["AIRFLOW_HOME"] = tempfile.mkdtemp(prefix="airflow-home-")
 
 from dev.environments import CHECKOUT, hosts_folder, make_hosts
 from dev.setup import hosts_python
+from frameworks.row import HOSTS, SLOTS
 from frameworks.rows import ROWS
 from frameworks.running import run
 from tests.fleet import Fleet
@@ -25,11 +26,10 @@ if TYPE_CHECKING:
     from frameworks.row import Row
     from frameworks.running import Outcome
 
-SLOTS = 2
 LOGS = CHECKOUT / "build/frameworks"
 # Options of pip: tf-keras asks for a TensorFlow with CUDA.
 OPTIONS = {"tensorflow": ("--no-deps",)}
-COLUMNS = "{:<24} {:<10} {:<12} {:<6} {:>7}  {:<8} {}"
+COLUMNS = "{:<36} {:<10} {:<12} {:<6} {:>7}  {:<8} {}"
 
 
 def main() -> int:
@@ -41,7 +41,7 @@ def main() -> int:
     for name in dict.fromkeys(row.environment for row in rows):
         make_hosts(name, *OPTIONS.get(name, ()))
     LOGS.mkdir(parents=True, exist_ok=True)
-    with Fleet.up(2) as fleet:
+    with Fleet.up(HOSTS) as fleet:
         return run_all(rows, fleet)
 
 

@@ -6,12 +6,30 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from distributed_training.errors import GroupNotFormed
 from distributed_training.operators.torch import TorchDistributedOperator
-from frameworks.row import RANKS, Row, WrongValue, averaged
+from frameworks.row import HOSTS, RANKS, Row, WrongValue, agreed, averaged
 
 HERE = Path(__file__).parent
 
 torch = partial(TorchDistributedOperator, source_dir=str(HERE / "torch"))
+lightning = partial(TorchDistributedOperator, source_dir=str(HERE / "lightning"), script="train.py")
+huggingface = partial(
+    TorchDistributedOperator,
+    source_dir=str(HERE / "huggingface"),
+    env={"HF_HUB_OFFLINE": "1"},  # no host has to reach the hub: the models are in the source
+)
+ALONE = {"ACCELERATE_USE_CPU": "false"}  # what Accelerate does on a CPU where nobody sets it
+
+
+def accelerate_launch(options: str, *, python: str, **common: Any) -> TorchDistributedOperator:
+    """Return an operator that runs one `accelerate launch` on each host."""
+    launch = f"{Path(python).parent}/accelerate launch {options}"
+    size = f"--num_machines {HOSTS} --machine_rank $NODE_RANK --num_processes {RANKS}"
+    meet = "--main_process_ip $MASTER_ADDR --main_process_port $MASTER_PORT"
+    plain = "--mixed_precision no --dynamo_backend no"
+    command = f"{launch} {size} {meet} {plain} train_accelerate.py"
+    return huggingface(command=command, nproc_per_node=1, python=python, **common)
 
 
 def sharded(result: dict[str, Any]) -> str:
@@ -20,6 +38,24 @@ def sharded(result: dict[str, Any]) -> str:
     if max(shares) > 1.5 / RANKS:
         raise WrongValue(f"each of {RANKS} ranks should hold {1 / RANKS} of the weights: {shares}")
     return f"{averaged(result)}, {max(shares):.2f} of the weights on each"
+
+
+def classified(result: dict[str, Any]) -> str:
+    """Check that reviews which were not trained on are told apart."""
+    agreed(result)
+    accuracy = result["result"]["accuracy"]
+    if accuracy < 0.95:
+        raise WrongValue(f"it should tell good reviews from bad ones, but its accuracy {accuracy}")
+    return f"accuracy {accuracy:.2f}, equal weights"
+
+
+def counted(result: dict[str, Any]) -> str:
+    """Check that the model has learned to count."""
+    agreed(result)
+    said = result["result"]["said"].split()
+    if said != ["six", "seven"]:
+        raise WrongValue(f"after three four five it should go on with six seven, but says {said}")
+    return "counts on: six seven, equal weights"
 
 
 ROWS = (
@@ -34,5 +70,37 @@ ROWS = (
     Row(
         "torch", "FSDP", "torch", "torch", "process",
         partial(torch, script="train_fsdp.py"), sharded,
+    ),
+    Row(
+        "lightning", "Lightning", "lightning", "trainers", "process",
+        lightning, averaged,
+    ),
+    Row(
+        "lightning", "Lightning", "lightning", "trainers", "torchrun",
+        partial(lightning, launcher="torchrun"), averaged,
+    ),
+    Row(
+        "huggingface", "Transformers", "transformers", "trainers", "process",
+        partial(huggingface, script="train_bert.py"), classified,
+    ),
+    Row(
+        "huggingface", "Accelerate", "accelerate", "trainers", "process",
+        partial(huggingface, script="train_accelerate.py"), averaged,
+    ),
+    Row(
+        "huggingface", "Accelerate alone", "accelerate", "trainers", "process",
+        partial(huggingface, script="train_accelerate.py", env=ALONE), averaged, GroupNotFormed,
+    ),
+    Row(
+        "huggingface", "accelerate launch", "accelerate", "trainers", "command",
+        partial(accelerate_launch, "--multi_gpu"), averaged,
+    ),
+    Row(
+        "huggingface", "accelerate launch --cpu", "accelerate", "trainers", "command",
+        partial(accelerate_launch, "--cpu"), partial(averaged, ranks=HOSTS),  # one on each host
+    ),
+    Row(
+        "huggingface", "TRL SFTTrainer", "trl", "trainers", "process",
+        partial(huggingface, script="train_gpt2.py"), counted,
     ),
 )  # fmt: skip

@@ -7,6 +7,7 @@ import secrets
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from textwrap import shorten
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -59,7 +60,7 @@ def run(row: Row, python: Path, log: Path) -> Outcome:
         except TrainingError as error:
             events.append({"event": str(error)})
             state = "refused" if row.refusal is type(error) else "failed"
-            told = f"{type(error).__name__}: {error.message.splitlines()[0]}"
+            told = f"{type(error).__name__}: {shorten(error.message, 120)}"
     log.write_text(_text(events))
     return Outcome(state, told, where, time.monotonic() - began)
 
