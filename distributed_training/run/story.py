@@ -5,12 +5,13 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING, Any
 
-from distributed_training.run.symptoms import ended_in_finalizer, last_printed
+from distributed_training.run.symptoms import ended_in_finalizer, has_aborted, last_printed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 TAIL_LINES = 30  # of the failing rank's log that the verdict repeats
+_ABORTED = ": it had called MPI_Abort, upon which mpirun kills every rank"
 _SHELL = 128  # what a shell adds to the number of the signal that ended a program
 
 
@@ -20,7 +21,7 @@ def story(exit_: Mapping[str, Any], host: str, faults: Sequence[Mapping[str, Any
     :param faults: what the host found about its GPUs
     """
     lines = [f"{name(exit_)} on {host} {how(exit_)} after {exit_['elapsed']:.1f} s"]
-    lines[0] += _why(exit_)
+    lines[0] += _ABORTED if has_aborted(exit_) else _why(exit_)
     lines += (f"  {line}" for line in exit_.get("evidence", ()))
     if faults:
         lines += [f"GPUs of {host} report:", *(f"  {fault['m']}" for fault in faults)]

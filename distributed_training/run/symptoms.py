@@ -25,6 +25,8 @@ PULLED_DOWN = re.compile(
         )
     )
 )
+# What a rank of MPICH or Intel MPI says when it ends all ranks, itself included.
+_ABORTS = re.compile(r"application called MPI_Abort\(")
 # Signals by which libraries end a rank that has lost the others; any other is its own fault.
 _LOST_THE_OTHERS = (None, "SIGABRT", "SIGTERM", "SIGPIPE")
 
@@ -53,6 +55,8 @@ def was_pulled_down(exit_: Mapping[str, Any]) -> bool:
     """Return whether a rank failed because another one had gone, as far as it says."""
     if exit_["signal"] == "SIGTERM":  # torchrun's, for those that live on
         return not has_reason(exit_)
+    if has_aborted(exit_):
+        return False
     words = last_words(exit_)
     said = PULLED_DOWN.search(words) and not PORT_TAKEN.search(words)
     return exit_["signal"] in _LOST_THE_OTHERS and bool(said)
@@ -64,8 +68,15 @@ def has_reason(exit_: Mapping[str, Any]) -> bool:
     Its exception is the last that it printed then: one that it survived may stand anywhere.
     """
     trace, tail = exit_.get("traceback"), exit_["tail"]
+    if has_aborted(exit_):
+        return True
     last = bool(trace and tail and tail[-1].endswith(trace[-1]))
     return bool(trace) and (bool(exit_["code"]) or last) and not _ended_when_asked(exit_)
+
+
+def has_aborted(exit_: Mapping[str, Any]) -> bool:
+    """Return whether a rank has asked mpirun to kill all ranks, and was killed with them."""
+    return any(map(_ABORTS.search, exit_["tail"][-_LAST_LINES:]))
 
 
 def _ended_when_asked(exit_: Mapping[str, Any]) -> bool:

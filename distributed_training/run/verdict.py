@@ -19,6 +19,7 @@ from distributed_training.errors import (
 from distributed_training.run.story import TAIL_LINES, how, story
 from distributed_training.run.symptoms import (
     PORT_TAKEN,
+    has_aborted,
     has_reason,
     last_words,
     was_pulled_down,
@@ -82,9 +83,13 @@ def _first_failure(nodes: Sequence[NodeState]) -> tuple[NodeState, Mapping[str, 
     """Return the failure that caused the others, which need not have been noticed first."""
     exits = sorted(((node, exit_) for node in nodes for exit_ in node.exits), key=_cause)
     first = next((pair for pair in exits if _failed(pair[1])), None)
-    if first is None or not was_pulled_down(first[1]):
-        return first
-    return next((pair for pair in exits if _explains(pair, first)), first)
+    if first is None:
+        return None
+    if first[1]["rank"] is None or was_pulled_down(first[1]):
+        return next((pair for pair in exits if _explains(pair, first)), first)
+    if first[1]["signal"] == "SIGKILL":  # as an mpirun kills all ranks for one of them
+        return next((pair for pair in exits if has_aborted(pair[1])), first)
+    return first
 
 
 def _explains(

@@ -142,3 +142,17 @@ def test_a_gpu_that_failed_is_told_from_a_program_that_did(hardware, kind):
 def test_a_port_that_was_taken_has_a_class_of_its_own(words):
     """Case B41."""
     assert isinstance(cause(raised(0, words)), PortTaken)
+
+
+ABORT = "Abort(1) on node 3 (rank 3 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 1)"
+
+
+def test_the_rank_that_had_mpirun_kill_all_is_the_cause_whoever_was_seen_to_end_first():
+    trace = [TRACEBACK, FRAME, "ValueError: lr"]
+    aborting = exited(
+        3, signal="SIGKILL", t=1.1, by_us=True, traceback=trace, tail=[*trace, ABORT, "[cli_3]: x"]
+    )
+    error = cause(exited(0, signal="SIGKILL", t=1.0), aborting)
+    assert error.rank == 3
+    assert "it had called MPI_Abort" in error.message
+    assert cause(exited(None, 1, t=1.0), aborting).rank == 3

@@ -16,6 +16,11 @@ class Launched:
         self.ranks: dict[int, Json] = {}
         self._daemon: Command | None = None
 
+    @property
+    def is_served(self) -> bool:
+        """Whether the launcher is on another host, and ends its daemon here when it ends."""
+        return self._daemon is not None
+
     def takes(self, process: Json, command: Command) -> bool:
         """Keep a command that is not the agent's to execute at once, and tell whether it is one."""
         _, rank, argv, env = command

@@ -56,10 +56,19 @@ class Ending:
     """The end of all members: stop signal, grace period, SIGKILL, until nobody is left."""
 
     def __init__(
-        self, members: Members, stop_signal: int, grace: float, programs: Container[int] = ()
+        self,
+        members: Members,
+        stop_signal: int,
+        grace: float,
+        programs: Container[int] = (),
+        *,
+        served: bool = False,
     ) -> None:
         self.members = members
-        self.programs = programs  # of ranks below an mpirun, which would kill them if asked itself
+        # Of ranks below an mpirun, which would kill them all, on all hosts, if it were asked first,
+        # or missed a daemon.
+        self.programs = programs
+        self.served = served
         self.stop_signal = stop_signal
         self.kill_at = time.monotonic() + grace
         self.signalled: set[tuple[int, int]] = set()
@@ -80,7 +89,8 @@ class Ending:
         return False
 
     def _asked(self, left: Sequence[Process]) -> Sequence[Process]:
-        return [process for process in left if process.pid in self.programs] or left
+        ranks = [process for process in left if process.pid in self.programs]
+        return ranks if ranks or self.served else left
 
     def _topmost(self, left: Sequence[Process]) -> list[Process]:
         # A launcher passes the signal on, and a rank that saves its state still needs its helpers:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import sys
 from fnmatch import fnmatchcase
 
 from . import bundle
 from .errors import Refusal
+from .exits import exit_of
 from .node import Node
-from .rank import Wrapper
+from .rank import FORWARDED, Wrapper
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,7 +42,30 @@ def below_mpirun() -> Wrapper:
     if not told["ok"]:
         sys.exit(f"rank {rank}: {told['error']['message']}")
     env = {**told["env"], **from_mpi(told["set"]), "DT_RANK": str(rank)}
-    return Wrapper(told["argv"], rank, node.path, env, node.at("work"))
+    return MpiRank(node, told["argv"], rank, env)
+
+
+class MpiRank(Wrapper):
+    """A rank that is killed when mpirun kills what it has started, and not before."""
+
+    def __init__(self, node: Node, program: list[str], rank: int, env: dict[str, str]) -> None:
+        super().__init__(program, rank, node.path, env, node.at("work"))
+        self.node = node
+        self.bind = die_with_parent
+
+    def leave(self, status: int) -> None:
+        """Ask the supervisor: an mpirun that sees a rank end badly kills all others at once."""
+        for name in FORWARDED:
+            signal.signal(signal.Signals[name], signal.SIG_DFL)
+        self.node.ask({"verb": "leave", "succeeded": exit_of(status) == (0, None)})
+
+
+def die_with_parent() -> None:
+    """Let the kernel kill this process with its parent: a rank must not live after MPI_Abort."""
+    with contextlib.suppress(ImportError, OSError, AttributeError):
+        import ctypes
+
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
 
 
 def numbers() -> tuple[int, int]:

@@ -14,7 +14,7 @@ from .tracebacks import torch_error
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from .records import Json
 
@@ -75,6 +75,7 @@ class Wrapper:
                 stderr=log,
                 close_fds=False,
                 start_new_session=True,
+                preexec_fn=self.bind,
             )
         except OSError as error:
             os.write(log, f"cannot execute {self.program[0]}: {error.strerror}\n".encode())
@@ -83,6 +84,8 @@ class Wrapper:
         self.forward()
         self.write({"name": self.name, "rank": self.rank, "pid": self.pid})
         return os.waitpid(self.pid, 0)[1]
+
+    bind: Callable[[], None] | None = None  # called in the process of the program, before it begins
 
     def forward(self) -> None:
         """Pass signals on to the program."""
@@ -93,6 +96,9 @@ class Wrapper:
         """Tell the supervisor."""
         write_json(os.path.join(self.folder, "ranks", f"{self.rank}.json"), record)
 
+    def leave(self, status: int) -> None:
+        """Wait until the launcher may see the end."""
+
     def finish(self, status: int) -> None:
         """Record how the program ended, and end in the same way."""
         elapsed = time.monotonic() - self.began
@@ -100,6 +106,7 @@ class Wrapper:
         # The launcher's own error file goes with the launcher.
         record["traceback"] = torch_error(self.env.get("TORCHELASTIC_ERROR_FILE", ""))
         self.write(record)
+        self.leave(status)
         if os.WIFSIGNALED(status):
             import resource
 

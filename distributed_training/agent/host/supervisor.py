@@ -57,8 +57,8 @@ class Supervisor:
         self.journal = Journal(node.journal, node.hide)
         self.logs = Logs(node.at("logs"), self.journal)
         self.gang = Gang(node, self.journal)
-        self.relays = Relays(self.journal)
         self.reservation = Reservation(node.key, request)
+        self.relays = Relays(self.journal)
         self.gpus = [name[4:] for name in request.get("slots") or () if name.startswith("gpu-")]
         self.gpu_health: Json = {}
         self.grace = float(request.get("grace_period", 30))
@@ -200,6 +200,7 @@ class Supervisor:
             signal.Signals[self.stop_signal],
             self.grace if grace is None else grace,
             self.gang.programs if self.gang.launched.ranks else (),
+            served=self.gang.launched.is_served,
         )
 
     def finish(self) -> None:
@@ -318,6 +319,14 @@ class Supervisor:
     def on_rank(self, client: Client, message: Json) -> None:
         """Tell a rank that a launcher has started here what to execute."""
         client.reply(command(self.gang.launched.ranks, message))
+
+    def on_leave(self, client: Client, message: Json) -> None:
+        """Let the end of a rank be seen by its mpirun, unless that would kill all others for it.
+
+        These are ended by us, which gives them time to save. Who gets no answer is ended last.
+        """
+        if message["succeeded"] and not self.ending:
+            client.reply({"ok": True})
 
     def on_relay(self, client: Client, message: Json) -> None:
         """Let a command of a launcher run on another host, and answer when it has ended there."""
