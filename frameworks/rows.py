@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from distributed_training.errors import GroupNotFormed
+from distributed_training.operators.tensorflow import TFMultiWorkerOperator
 from distributed_training.operators.torch import TorchDistributedOperator
 from frameworks.row import HOSTS, RANKS, Row, WrongValue, agreed, averaged
 
@@ -19,6 +20,7 @@ huggingface = partial(
     source_dir=str(HERE / "huggingface"),
     env={"HF_HUB_OFFLINE": "1"},  # no host has to reach the hub: the models are in the source
 )
+workers = partial(TFMultiWorkerOperator, source_dir=str(HERE / "tensorflow"), worker_count=RANKS)
 ALONE = {"ACCELERATE_USE_CPU": "false"}  # what Accelerate does on a CPU where nobody sets it
 
 
@@ -56,6 +58,14 @@ def counted(result: dict[str, Any]) -> str:
     if said != ["six", "seven"]:
         raise WrongValue(f"after three four five it should go on with six seven, but says {said}")
     return "counts on: six seven, equal weights"
+
+
+def served(result: dict[str, Any]) -> str:
+    """Check that a parameter server held the slope that was learned."""
+    slope, held_by = result["result"]["slope"], result["result"]["held_by"]
+    if abs(slope - 3) > 0.01 or "/job:ps" not in held_by:
+        raise WrongValue(f"a parameter server should hold 3, but {held_by} holds {slope}")
+    return f"slope {slope:.3f} on a server"
 
 
 ROWS = (
@@ -102,5 +112,20 @@ ROWS = (
     Row(
         "huggingface", "TRL SFTTrainer", "trl", "trainers", "process",
         partial(huggingface, script="train_gpt2.py"), counted,
+    ),
+    Row(
+        "tensorflow", "MultiWorkerMirrored", "tensorflow-cpu", "tensorflow", "tensorflow",
+        partial(workers, script="train_mirrored.py"), averaged,
+    ),
+    Row(
+        "tensorflow", "Keras model.fit", "tf-keras", "tensorflow", "tensorflow",
+        partial(workers, script="train_keras.py", env={"TF_USE_LEGACY_KERAS": "1"}), averaged,
+    ),
+    Row(
+        "tensorflow", "ParameterServer", "tensorflow-cpu", "tensorflow", "tensorflow",
+        partial(
+            workers, script="train_servers.py", worker_count=2, parameter_server_count=1, chief=True
+        ),
+        served,
     ),
 )  # fmt: skip
