@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
+import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -75,11 +76,11 @@ class HostAgent:
         marker = secrets.token_hex(16)
         channel = await self.transport.open(agent.COMMAND)
         try:
+            stream = Stream(channel, self.host)
             await channel.write(agent.request(verb, marker, root=self.root, **fields))
             if body is not None:
                 async for chunk in body:
                     await channel.write(chunk)
-            stream = Stream(channel, self.host)
             await stream.begin(marker)
             yield stream
         finally:
@@ -87,12 +88,16 @@ class HostAgent:
 
 
 class Stream:
-    """What an agent says on one channel: an answer, then lines or bytes."""
+    """What an agent says on one channel: an answer, then lines or bytes.
+
+    It was ``asked`` at a ``time.time()`` of ours.
+    """
 
     def __init__(self, channel: Channel, host: Host) -> None:
         self._channel = channel
         self._host = host
         self._rest = b""
+        self.asked = time.time()
         self.answer: dict[str, Any] = {}
 
     async def begin(self, marker: str) -> None:

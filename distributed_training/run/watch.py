@@ -32,7 +32,6 @@ _RETRY = 2.0  # seconds until a broken connection is tried again
 _ATTEMPT = 5.0  # least seconds that an attempt to connect is given
 _FROZEN = 15.0  # seconds without a sign of life, of which an agent sends one every 5 s
 _REPLACED = 40.0  # seconds in which Airflow surely ends a watcher that it has replaced
-_CLOCKS_DIFFER = 1.0  # seconds by which the difference of two clocks may be wrong
 _PROBE = 8.0  # seconds that a neighbour is given to say whether it reaches a silent host
 
 
@@ -241,7 +240,7 @@ class Watcher:
         """Take lines as they come. Whatever the agent sends is answered: that renews the lease."""
         node = state.ref.node_rank
         silence.ends()
-        state.clock = stream.answer["clock"] - time.time()
+        state.clock = stream.answer["clock"] - (stream.asked + time.time()) / 2
         for record in stream.answer["passed"]:
             self._learn(state, record)
         old = 0 if node in self._own else int(stream.answer["size"])
@@ -268,8 +267,8 @@ class Watcher:
                     again = position <= old
                     if again and not looked_up:
                         looked_up = True
-                        printed = record["t"] - state.clock - _CLOCKS_DIFFER
-                        await self._echo.look_up(state.ref.host.name, printed)
+                        ahead = stream.answer["clock"] - stream.asked  # by no more than that
+                        await self._echo.look_up(state.ref.host.name, record["t"] - ahead)
                     self._take(state, record, again=again)
                     self._offsets[node] = position
             silence.ends()

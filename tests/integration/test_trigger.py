@@ -16,6 +16,7 @@ from structlog.testing import capture_logs
 
 from distributed_training.errors import JobTimeout
 from distributed_training.plan import JobSpec, Program
+from distributed_training.run.agents import Stream
 from distributed_training.run.job import JobRef
 from distributed_training.run.launch import launch
 from distributed_training.run.watch import Outcome
@@ -130,9 +131,18 @@ def test_a_trigger_does_not_end_a_job_that_another_one_has_taken_over(jobs):
     assert asyncio.run(story()).error is None
 
 
-def test_a_trigger_goes_on_where_the_log_of_the_last_one_ends(jobs, tmp_path):
-    """A restarted triggerer starts from the first arguments; no line may come twice."""
+@pytest.mark.parametrize("late", [0, 2])
+def test_a_trigger_goes_on_where_the_log_of_the_last_one_ends(jobs, tmp_path, monkeypatch, late):
+    """A restarted triggerer starts from the first arguments; no line may come twice.
+
+    Also if the triggerer has so much to do that it reads answers some seconds late.
+    """
     log = tmp_path / "attempt=1.log"
+    begin = Stream.begin
+
+    async def begin_late(stream, marker):
+        await begin(stream, marker)
+        await asyncio.sleep(late)
 
     async def story(logged):
         ref = await started(jobs, "for n in $(seq 80); do echo line $n; sleep 0.1; done")
@@ -145,6 +155,7 @@ def test_a_trigger_goes_on_where_the_log_of_the_last_one_ends(jobs, tmp_path):
         log.write_text("\n".join(shown))
         second = watcher(ref)
         second._log_path = log
+        monkeypatch.setattr(Stream, "begin", begin_late)
         return await event_of(second)
 
     with capture_logs() as logged:
