@@ -5,16 +5,21 @@ from __future__ import annotations
 import inspect
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from distributed_training import launchers
 from distributed_training.cluster import Cluster
 from distributed_training.operators.base import TrainingOperator
+from distributed_training.operators.mpi import MpiTrainOperator
 from distributed_training.operators.tensorflow import TFMultiWorkerOperator
 from distributed_training.operators.torch import TorchDistributedOperator
 from distributed_training.provider import FIELDS
 from tests.offers import offer, spec
+
+if TYPE_CHECKING:
+    from distributed_training.plan import Offer
 
 ROOT = Path(__file__).parents[2]
 FLOORS = (
@@ -31,6 +36,7 @@ OPERATORS: dict[type[TrainingOperator], str] = {
     TrainingOperator: "torch.md",
     TorchDistributedOperator: "torch.md",
     TFMultiWorkerOperator: "tensorflow.md",
+    MpiTrainOperator: "mpi.md",
 }
 HOST = ROOT / "distributed_training/agent/host"
 AGENTS_OWN = "DT_LOCK_DIR"  # lets tests keep their locks apart
@@ -78,12 +84,22 @@ def test_every_variable_of_a_rank_is_explained() -> None:
     plans = [launchers.plan(asked, [offer("gpu1", gpus=n), offer("gpu2", gpus=n)]) for n in (0, 1)]
     cluster = spec(launcher="tensorflow", cluster=Cluster(1, parameter_server_count=1))
     plans += [launchers.plan(cluster, [offer("gpu1", gpus=n)]) for n in (0, 1)]
+    plans += [launchers.plan(spec(launcher="mpi"), both) for both in hosts_with_every_mpi()]
     processes = [process for plan in plans for process in plan.head.processes]
     names = {name for each in processes for name in (*each.env, *each.defaults)}
     names |= set(re.findall(r'"(DT_\w+)"', program())) - {AGENTS_OWN}
     shown = told("environment.md")
     families = tuple(name[:-1] for name in shown if name.endswith("*"))
     assert {name for name in names - shown if not name.startswith(families)} == set()
+
+
+def hosts_with_every_mpi() -> list[list[Offer]]:
+    """Return hosts on which a rank has more ranks beside it than cores."""
+    families = {"openmpi": "5.0.11", "mpich": "5.0.2", "intelmpi": "2021.18.1"}
+    told = [{"program": "/m", "family": name, "version": n} for name, n in families.items()]
+    return [
+        [offer(host, slots=2, facts={"mpirun": each}) for host in ("gpu1", "gpu2")] for each in told
+    ]
 
 
 @pytest.mark.parametrize("floor", FLOORS)
