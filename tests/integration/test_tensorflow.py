@@ -224,10 +224,10 @@ def test_a_parameter_server_that_fails_is_a_failure(jobs):
 def test_an_evaluator_ends_after_all_others_or_is_ended(jobs):
     last = """
 if task["type"] == "evaluator":
-    time.sleep(4 if task["index"] == 0 else 600)
+    time.sleep(2 if task["index"] == 0 else 600)
     print("evaluated", flush=True)
 """
-    cluster = Cluster(1, evaluator_count=2, evaluator_timeout=8)
+    cluster = Cluster(1, evaluator_count=2, evaluator_timeout=5)
     job = run(jobs, SERVE + last, cluster)
     assert job.error is None, job.text
     assert job.of_rank(1) == ["task evaluator 0", "evaluated"]
