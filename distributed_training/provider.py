@@ -112,7 +112,7 @@ def get_provider_info() -> dict[str, Any]:
                 "tags": ["software"],
             }
         ],
-        "operators": [_modules("operators.torch", "operators.tensorflow")],
+        "operators": [_modules("operators.torch", "operators.mpi", "operators.tensorflow")],
         "hooks": [_modules("hooks.fleet")],
         "triggers": [_modules("triggers.job", "triggers.queue")],
         "connection-types": [
