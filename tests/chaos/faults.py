@@ -153,8 +153,7 @@ class Faults:
 
     def kill_rank(self, fault: Fault) -> Steps:
         """Kill one rank."""
-        entry = yield from self._victim(fault)
-        _, process = self._rank(entry, fault)
+        entry, _, process = yield from self._rank(fault)
         entry.excuse("a rank was killed")
         processes.send(signal.SIGKILL, [process.outside])
 
@@ -265,8 +264,7 @@ class Faults:
         return len(self.stage.ranks(entry.job.key)) == entry.job.world_size
 
     def _agent_killed(self, fault: Fault, above: int) -> Steps:
-        entry = yield from self._victim(fault)
-        host, process = self._rank(entry, fault)
+        entry, host, process = yield from self._rank(fault)
         entry.excuse("an agent was killed", host=host.name)
         running = {each.pid: each for each in host.processes()}
         launched = [each for each in ancestors(process, running) if entry.job.key in each.command]
@@ -286,9 +284,13 @@ class Faults:
         yield
         del self.ledger.down[host.name]
 
-    def _rank(self, entry: Entry, fault: Fault) -> tuple[Host, Process]:
-        ranks = self.stage.ranks(entry.job.key)
-        return ranks[int(fault.length * len(ranks))]
+    def _rank(self, fault: Fault) -> Generator[float, None, tuple[Entry, Host, Process]]:
+        """Return a rank that nothing has befallen, with its job and its host."""
+        ranks: list[tuple[Host, Process]] = []
+        while not ranks:  # the job may end in just this moment
+            entry = yield from self._victim(fault)
+            ranks = self.stage.ranks(entry.job.key)
+        return entry, *ranks[int(fault.length * len(ranks))]
 
     def _named(self, fault: Fault) -> str:
         return HOSTS[int(fault.aim * len(HOSTS))]
