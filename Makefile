@@ -6,8 +6,9 @@ PYTEST := $(BIN)/python -m pytest
 AT_ONCE := -n 3 --dist loadfile
 # They also have bounds in seconds, which a busy machine may miss; the summary counts second runs.
 HOSTS := --reruns 1
-# These kill and freeze all of Airflow for twenty minutes: they have a target of their own.
-SURVIVAL := tests/e2e/test_survival.py tests/e2e/test_ways_to_end.py tests/chaos/test_small_chaos.py
+# These kill and freeze all of Airflow for a quarter of an hour: they have a target of their own.
+SURVIVAL := tests/e2e/test_survival.py tests/e2e/test_ways_to_end.py
+CHAOS := tests/chaos/test_small_chaos.py
 # Of `make chaos`: what happens, and how often.
 SEED ?= 1
 FAULTS ?= 200
@@ -39,13 +40,13 @@ types: ready ## two type checkers
 	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright
 
 unit: ready ## tests without hosts
-	$(PYTEST) $(AT_ONCE) $(HOSTS) tests --ignore tests/integration --ignore tests/e2e --ignore tests/chaos/test_small_chaos.py
+	$(PYTEST) $(AT_ONCE) $(HOSTS) tests --ignore tests/integration --ignore tests/e2e --ignore $(CHAOS)
 
 integration: ready ## tests on real hosts, over real SSH
 	$(PYTEST) $(AT_ONCE) $(HOSTS) tests/integration
 
 e2e: ready ## tests in a real Airflow
-	$(PYTEST) $(HOSTS) tests/e2e $(addprefix --ignore ,$(SURVIVAL))
+	$(PYTEST) -n 2 --dist loadfile $(HOSTS) tests/e2e $(CHAOS) $(addprefix --ignore ,$(SURVIVAL))
 
 survival: ready ## every part of Airflow is killed, frozen and restarted under training; as root
 	$(PYTEST) $(SURVIVAL)
