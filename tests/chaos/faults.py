@@ -286,11 +286,10 @@ class Faults:
 
     def _rank(self, fault: Fault) -> Generator[float, None, tuple[Entry, Host, Process]]:
         """Return a rank that nothing has befallen, with its job and its host."""
-        ranks: list[tuple[Host, Process]] = []
-        while not ranks:  # the job may end in just this moment
+        while True:
             entry = yield from self._victim(fault)
-            ranks = self.stage.ranks(entry.job.key)
-        return entry, *ranks[int(fault.length * len(ranks))]
+            if ranks := self.stage.ranks(entry.job.key):  # else it has ended in just this moment
+                return entry, *ranks[int(fault.length * len(ranks))]
 
     def _named(self, fault: Fault) -> str:
         return HOSTS[int(fault.aim * len(HOSTS))]
