@@ -11,7 +11,7 @@ import pytest
 from distributed_training.agent.host.errors import Refusal
 from distributed_training.agent.host.mpi import find_mpirun, told_by
 from distributed_training.agent.host.mpi_rank import command
-from tests.agent.host import Job, until
+from tests.agent.host import Job, texts, until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -91,14 +91,14 @@ def test_a_rank_that_the_plan_does_not_have_here_is_refused(
         command(here, {"rank": rank, "size": size})
 
 
-def prepared(job: Job) -> str:
+def prepared(job: Job, **fields: Any) -> str:
     mpirun = {"program": "/usr/bin/mpirun", "family": "openmpi", "version": "4.1.4"}
-    return str(job.prepare(mpirun=mpirun)["dir"])
+    return str(job.prepare(mpirun=mpirun, **fields)["dir"])
 
 
-def launched(job: Job, program: str, *, ranks: int = 2, before: str = "") -> None:
+def launched(job: Job, program: str, *, ranks: int = 2, before: str = "", **fields: Any) -> None:
     """Start what is to an agent what mpirun is, whose ranks come for their command."""
-    folder = prepared(job)
+    folder = prepared(job, **fields)
     starts = "\n".join(
         f"OMPI_COMM_WORLD_RANK={n} OMPI_COMM_WORLD_SIZE={ranks} OMPI_MCA_x=mpi SECRET=launchers "
         f"python3 -I {folder}/agent.pyz rank &"
@@ -108,7 +108,7 @@ def launched(job: Job, program: str, *, ranks: int = 2, before: str = "") -> Non
         "name": "launcher",
         "rank": None,
         "env": {},
-        "argv": ["sh", "-c", f"{before}\n{starts}\nwait"],
+        "argv": ["bash", "-c", f"{before}\n{starts}\nwait"],
     }
     waiting = [
         {**job.rank(n, program, WORLD_SIZE=str(ranks), OWN="a\nb"), "started_by": "launcher"}
@@ -124,6 +124,18 @@ def test_ranks_come_for_their_command_and_get_only_the_mpi_s_own_variables(job: 
     lines = [each["m"] for each in journal if each["k"] == "log" and each["r"] in (0, 1)]
     assert lines == [r"['a\nb', 'mpi', None]"] * 2
     assert journal[-1]["state"] == "success"
+
+
+def test_a_rank_holds_the_locks_of_its_node_although_its_launcher_has_closed_them(
+    job: Job,
+) -> None:
+    program = """
+import os
+links = (f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd"))
+print({os.path.basename(os.readlink(link)) for link in links if os.path.exists(link)})
+"""
+    launched(job, program, ranks=1, before="exec 200>&- 201>&-", slots=["cpu-0"])
+    assert "'cpu-0.lock'" in texts(job.journal())[0]
 
 
 def test_a_rank_that_fails_is_not_shown_to_its_mpirun_before_the_others_were_asked_to_end(

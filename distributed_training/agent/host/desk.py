@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import socket
+from array import array
 
 from .records import encode
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import socket
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from .records import Json
 
@@ -40,12 +41,18 @@ class Client:
         except ValueError:
             return None
 
-    def reply(self, record: Json) -> None:
-        """Answer."""
+    def reply(self, record: Json, descriptors: Sequence[int] = ()) -> None:
+        """Answer, and hand over open files."""
+        data = encode(record).encode("utf-8", "replace") + b"\n"
         with contextlib.suppress(OSError):
             self.link.settimeout(1)
-            self.link.sendall(encode(record).encode("utf-8", "replace") + b"\n")
+            sent = self._hand_over(data, descriptors) if descriptors else 0
+            self.link.sendall(data[sent:])
             self.link.setblocking(False)
+
+    def _hand_over(self, data: bytes, descriptors: Sequence[int]) -> int:
+        files = array("i", descriptors)
+        return self.link.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, files)])
 
     def poke(self) -> None:
         """Tell a watcher that the journal has grown; one that has not noticed yet needs no more."""

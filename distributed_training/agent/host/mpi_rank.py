@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import json
 import os
 import signal
+import socket
 import sys
+from array import array
 from fnmatch import fnmatchcase
 
 from . import bundle
 from .errors import Refusal
 from .exits import exit_of
+from .locks import INHERITED_FD
 from .node import Node
 from .rank import FORWARDED, Wrapper
+from .records import encode
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,6 +35,7 @@ MPI_OWN = (
     "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "MPIR_*", "MPICH_*", "IPATH_NO_BACKTRACE",
     "HFI_NO_BACKTRACE",
 )  # fmt: skip
+FILES = 256  # that an answer may hand over: Linux has a limit of 253
 LIBRARIES = "LD_LIBRARY_PATH"  # Open MPI adds its own folder
 
 
@@ -36,13 +43,38 @@ def below_mpirun() -> Wrapper:
     """Return the wrapper of the rank that mpirun has started here."""
     rank, size = numbers()
     node = Node.of_folder(os.path.dirname(os.path.abspath(bundle.PATH)))
-    told = node.ask({"verb": "rank", "rank": rank, "size": size})
+    told = asked(node, {"verb": "rank", "rank": rank, "size": size})
     if told is None:
         sys.exit(f"rank {rank}: the agent of {node.mark} does not answer any more")
     if not told["ok"]:
         sys.exit(f"rank {rank}: {told['error']['message']}")
     env = {**told["env"], **from_mpi(told["set"]), "DT_RANK": str(rank)}
     return MpiRank(node, told["argv"], rank, env)
+
+
+def asked(node: Node, message: Json) -> Json | None:
+    """Return the supervisor's answer, and keep the locks that come with it for the program.
+
+    A slot is free only when no rank holds its lock, and Open MPI closes what its ranks inherit.
+    """
+    link = node.connect()
+    if link is None:
+        return None
+    answer, locks = b"", array("i")
+    with link:
+        link.sendall(encode(message).encode() + b"\n")
+        while not answer.endswith(b"\n"):
+            data, ancillary, _, _ = link.recvmsg(1 << 16, socket.CMSG_SPACE(FILES * locks.itemsize))
+            if not data:
+                return None
+            answer += data
+            for _, _, files in ancillary:
+                locks.frombytes(files[: len(files) - len(files) % locks.itemsize])
+    for lock in locks:
+        fcntl.fcntl(lock, fcntl.F_DUPFD, INHERITED_FD)
+        os.close(lock)
+    reply: Json = json.loads(answer)
+    return reply
 
 
 class MpiRank(Wrapper):

@@ -318,7 +318,8 @@ class Supervisor:
 
     def on_rank(self, client: Client, message: Json) -> None:
         """Tell a rank that a launcher has started here what to execute."""
-        client.reply(command(self.gang.launched.ranks, message))
+        locks = self.reservation.descriptors()  # a daemon may have closed them
+        client.reply(command(self.gang.launched.ranks, message), locks)
 
     def on_leave(self, client: Client, message: Json) -> None:
         """Let the end of a rank be seen by its mpirun, unless that would kill all others for it.
