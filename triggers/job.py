@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 # it: https://github.com/apache/airflow/pull/73454. In so many seconds, that one is watching.
 REPLACEMENT = 15.0
 RUN_EVERY = 30.0  # seconds between two looks at the DAG run
+ENDED = "The job has ended; a worker goes on, and its log follows there"
 
 
 class JobTrigger(FleetTrigger):
@@ -61,6 +62,9 @@ class JobTrigger(FleetTrigger):
                 outcome = await self._watcher.watch()
             finally:
                 run.cancel()
+            if self._log_path:
+                log(ENDED)
+                await tasklog.reached(self._log_path, ENDED)
         yield TriggerEvent(outcome.to_dict())
 
     async def _end_with_run(self, watcher: Watcher) -> None:

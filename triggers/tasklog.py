@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
+import time
 from collections import Counter
 from contextlib import suppress
 from datetime import datetime
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from airflow.models.taskinstance import TaskInstance
 
 TAIL = 8 << 20  # bytes of each file that are looked at
+# A triggerer that took longer to write what it was told would be given up by Airflow.
+LATE = 30.0  # seconds
 _OF_HOST = re.compile(r"\[(?:[^\]]* )?([^\] ]+)\] ")
 
 
@@ -49,9 +53,29 @@ def logged(log: Path, host: str, since: float) -> Counter[str]:
     )
 
 
-def _lines(path: Path) -> Iterator[tuple[float, str]]:
+async def reached(log: Path, last: str) -> None:
+    """Return once a trigger's last line is in its file, and so all before it, or after `LATE`.
+
+    Lines go there through a pipe of which Airflow takes 4 KiB at a time. The end of the trigger
+    overtakes them, and the file is closed then: what is still on its way is lost.
+
+    :param log: of the try
+    """
+    end = time.monotonic() + LATE
+    while time.monotonic() < end:
+        if await asyncio.to_thread(_ends_with, log, last):
+            return
+        await asyncio.sleep(0.1)
+
+
+def _ends_with(log: Path, last: str) -> bool:
+    files = log.parent.glob(f"{log.name}.trigger.*.log")
+    return any(line == last for path in files for _, line in _lines(path, tail=4096))
+
+
+def _lines(path: Path, tail: int = TAIL) -> Iterator[tuple[float, str]]:
     with suppress(FileNotFoundError), path.open("rb") as file:  # another trigger may rename it
-        file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL))
+        file.seek(max(0, os.fstat(file.fileno()).st_size - tail))
         for text in file:
             try:
                 record = json.loads(text)

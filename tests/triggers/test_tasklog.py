@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -80,3 +81,22 @@ def test_lines_that_are_no_records_are_passed_over(folder: Path) -> None:
     logged(path, (1, "[gpu2] note"))
     path.write_text('half of a line"}\n{"event": "[gpu2] no time"}\n[]\n' + path.read_text())
     assert tasklog.logged(path, "gpu2", 0) == {"[gpu2] note": 1}
+
+
+def test_an_event_waits_for_the_last_line_and_for_no_other(folder: Path) -> None:
+    own = folder / "attempt=2.log.trigger.7.log"
+
+    async def story() -> None:
+        waits = asyncio.ensure_future(tasklog.reached(folder / "attempt=2.log", "over"))
+        for line in ("[rank 0 gpu1] over", "over"):
+            await asyncio.sleep(0.5)
+            assert not waits.done()
+            logged(own, (0, line))
+        await asyncio.wait_for(waits, 10)
+
+    asyncio.run(story())
+
+
+def test_an_event_does_not_wait_for_ever(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasklog, "LATE", 0.5)
+    asyncio.run(asyncio.wait_for(tasklog.reached(folder / "attempt=2.log", "over"), 10))

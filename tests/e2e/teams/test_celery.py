@@ -51,13 +51,21 @@ def start(
     wait_until_idle()
 
 
-def test_a_job_succeeds_and_a_user_ends_another(start: Start) -> None:
-    ended, succeeds = start("ended"), start("succeeds", 80)
+def test_a_user_ends_a_job_and_another_succeeds_while_its_triggerer_lags(
+    start: Start, airflow: AirflowStack
+) -> None:
+    ended, succeeds = start("ended"), start("succeeds", 140)
     for each in (ended, succeeds):
         each.wait_for("deferred")
     ended.run.wait_for_line("train", FROM_TRIGGERER)
     ended.run.mark("train", "failed")
     ended.wait_for_no_rank(BOUND)
+    lagging, _ = _owner(airflow, succeeds)
+    assert lagging.process is not None
+    lagging.process.send_signal(signal.SIGSTOP)  # what writes the log, not what watches
+    succeeds.wait_for_no_rank(60)
+    time.sleep(3)  # until it has heard of the end
+    lagging.process.send_signal(signal.SIGCONT)
     assert (succeeds.run.wait(), ended.run.wait()) == ("success", "failed")
     assert {record.done for record in succeeds.records()} == {True}
     succeeds.assert_nothing_lost()
