@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 # Airflow makes its home when it is imported; a user's own is none of our business.
 os.environ["AIRFLOW_HOME"] = tempfile.mkdtemp(prefix="airflow-home-")
 
-from dev.environments import CHECKOUT, hosts_folder, make_hosts
+from dev.environments import CHECKOUT, hosts_folder
 from dev.setup import hosts_python
+from frameworks import environments
 from frameworks.row import HOSTS, SLOTS
 from frameworks.rows import ROWS
 from frameworks.running import run
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from frameworks.running import Outcome
 
 LOGS = CHECKOUT / "build/frameworks"
-# Options of pip: tf-keras asks for a TensorFlow with CUDA.
-OPTIONS = {"tensorflow": ("--no-deps",)}
 COLUMNS = "{:<36} {:<10} {:<12} {:<6} {:>7}  {:<8} {}"
 
 
@@ -39,7 +38,7 @@ def main() -> int:
     rows = chosen([word.strip() for word in parser.parse_args().only.split(",") if word.strip()])
     os.umask(0o022)  # the users of the test hosts must be able to read what root installs
     for name in dict.fromkeys(row.environment for row in rows):
-        make_hosts(name, *OPTIONS.get(name, ()))
+        environments.make(name)
     LOGS.mkdir(parents=True, exist_ok=True)
     with Fleet.up(HOSTS) as fleet:
         return run_all(rows, fleet)
@@ -50,12 +49,20 @@ def chosen(words: Sequence[str]) -> list[Row]:
 
     :raises SystemExit: no row is called so
     """
-    known = {word.lower() for row in ROWS for word in (row.family, row.name)}
+    if not words:
+        return list(ROWS)
+    known = {word for row in ROWS for word in called(row)}
     for word in words:
         if word.lower() not in known:
             raise SystemExit(f"no row {word!r}: there are {', '.join(sorted(known))}")
-    wanted = {word.lower() for word in words} or known
-    return [row for row in ROWS if {row.family.lower(), row.name.lower()} & wanted]
+    wanted = {word.lower() for word in words}
+    return [row for row in ROWS if called(row) & wanted]
+
+
+def called(row: Row) -> set[str]:
+    """Return by which words a row can be chosen: all of its family, of its name, or of both."""
+    family, name = row.family.lower(), row.name.lower()
+    return {family, name, f"{family}: {name}"}
 
 
 def run_all(rows: Sequence[Row], fleet: Fleet) -> int:

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distributed_training.errors import GroupNotFormed
+from distributed_training.operators.mpi import MpiTrainOperator
 from distributed_training.operators.tensorflow import TFMultiWorkerOperator
 from distributed_training.operators.torch import TorchDistributedOperator
+from frameworks.environments import EXTENSIONS, path_of
 from frameworks.row import HOSTS, RANKS, Row, WrongValue, agreed, averaged
+
+if TYPE_CHECKING:
+    from distributed_training.operators.base import TrainingOperator
 
 HERE = Path(__file__).parent
 
 torch = partial(TorchDistributedOperator, source_dir=str(HERE / "torch"))
 lightning = partial(TorchDistributedOperator, source_dir=str(HERE / "lightning"), script="train.py")
-huggingface = partial(
-    TorchDistributedOperator,
-    source_dir=str(HERE / "huggingface"),
-    env={"HF_HUB_OFFLINE": "1"},  # no host has to reach the hub: the models are in the source
-)
+OFFLINE = {"HF_HUB_OFFLINE": "1"}  # no host has to reach the hub: the models are in the source
+huggingface = partial(TorchDistributedOperator, source_dir=str(HERE / "huggingface"), env=OFFLINE)
 workers = partial(TFMultiWorkerOperator, source_dir=str(HERE / "tensorflow"), worker_count=RANKS)
+mpi4py = partial(MpiTrainOperator, source_dir=str(HERE / "mpi"), script="train_mpi4py.py")
+DEBIAN = "/usr/bin/mpirun.openmpi"  # Open MPI 4, which starts what was made for a later one
 ALONE = {"ACCELERATE_USE_CPU": "false"}  # what Accelerate does on a CPU where nobody sets it
 
 
@@ -32,6 +36,26 @@ def accelerate_launch(options: str, *, python: str, **common: Any) -> TorchDistr
     plain = "--mixed_precision no --dynamo_backend no"
     command = f"{launch} {size} {meet} {plain} train_accelerate.py"
     return huggingface(command=command, nproc_per_node=1, python=python, **common)
+
+
+def deepspeed(operator: type[TrainingOperator], *, python: str, **common: Any) -> TrainingOperator:
+    """Return an operator whose hosts find compiled what DeepSpeed needs, each in a copy."""
+    compiled, copy = Path(python).parents[1] / EXTENSIONS, f"/tmp/{EXTENSIONS}"
+    return operator(
+        source_dir=str(HERE / "deepspeed"),
+        script="train.py",
+        setup=f"cp -anT {compiled} {copy}",
+        # Another ninja than the one that has compiled it would do so again.
+        env={"TORCH_EXTENSIONS_DIR": copy, "PATH": path_of(python)},
+        python=python,
+        **common,
+    )
+
+
+def passed(result: dict[str, Any]) -> str:
+    """Check that all ranks learned the mean slope, and tell by which MPI."""
+    library = " ".join(result["result"]["library"].split())
+    return f"{averaged(result)}, {library.partition(',')[0][:32]}"
 
 
 def sharded(result: dict[str, Any]) -> str:
@@ -127,5 +151,42 @@ ROWS = (
             workers, script="train_servers.py", worker_count=2, parameter_server_count=1, chief=True
         ),
         served,
+    ),
+    Row(
+        "mpi", "mpi4py", "mpi4py", "mpi-openmpi", "Open MPI 4",
+        partial(mpi4py, mpi="openmpi", mpirun=DEBIAN), passed,
+    ),
+    Row(
+        "mpi", "mpi4py", "mpi4py", "mpi-openmpi", "Open MPI 5",
+        partial(mpi4py, mpi="openmpi"), passed,
+    ),
+    Row("mpi", "mpi4py", "mpi4py", "mpi-mpich", "MPICH", partial(mpi4py, mpi="mpich"), passed),
+    Row(
+        "mpi", "mpi4py", "mpi4py", "mpi-intelmpi", "Intel MPI",
+        partial(mpi4py, mpi="intelmpi"), passed,
+    ),
+    Row(
+        "mpi", "torch DDP", "torch", "trainers", "Open MPI 5",
+        partial(MpiTrainOperator, source_dir=str(HERE / "torch"), script="train_ddp.py"), averaged,
+    ),
+    Row(
+        "mpi", "Lightning", "lightning", "trainers", "Open MPI 5",
+        partial(MpiTrainOperator, source_dir=str(HERE / "lightning"), script="train.py"), averaged,
+    ),
+    Row(
+        "mpi", "Transformers", "transformers", "trainers", "Open MPI 5",
+        partial(
+            MpiTrainOperator, source_dir=str(HERE / "huggingface"), script="train_bert.py",
+            env=OFFLINE,
+        ),
+        classified,
+    ),
+    Row(
+        "deepspeed", "DeepSpeed ZeRO", "deepspeed", "trainers", "process",
+        partial(deepspeed, TorchDistributedOperator), averaged,
+    ),
+    Row(
+        "deepspeed", "DeepSpeed ZeRO", "deepspeed", "trainers", "Open MPI 5",
+        partial(deepspeed, MpiTrainOperator), averaged,
     ),
 )  # fmt: skip

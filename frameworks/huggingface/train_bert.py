@@ -1,6 +1,5 @@
 """Teach a tiny BERT, with the Trainer of Transformers, which reviews are good."""
 
-import gc
 import json
 import os
 from pathlib import Path
@@ -73,6 +72,4 @@ def tell(trainer: Trainer, reached: float) -> None:
 
 if __name__ == "__main__":
     main()
-    gc.collect()  # a model that outlives its group may abort the process: pytorch #190489
-    if torch.distributed.is_initialized():
-        torch.distributed.destroy_process_group()
+    os._exit(0)  # threads of gloo now and then abort Python's own way out: pytorch #190489

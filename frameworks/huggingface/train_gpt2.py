@@ -1,6 +1,5 @@
 """Teach a tiny GPT-2 to count, with the SFTTrainer of TRL."""
 
-import gc
 import json
 import os
 from pathlib import Path
@@ -66,6 +65,4 @@ def go_on(trainer: SFTTrainer, text: str) -> str:
 
 if __name__ == "__main__":
     main()
-    gc.collect()  # a model that outlives its group may abort the process: pytorch #190489
-    if torch.distributed.is_initialized():
-        torch.distributed.destroy_process_group()
+    os._exit(0)  # threads of gloo now and then abort Python's own way out: pytorch #190489

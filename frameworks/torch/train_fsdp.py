@@ -1,6 +1,5 @@
 """Fit a line with a network whose weights are shared out over all ranks: FSDP."""
 
-import gc
 import json
 import os
 from pathlib import Path
@@ -21,7 +20,6 @@ def main() -> None:
         slopes, shares = zip(*learned, strict=True)
         told = json.dumps({"slopes": slopes, "shares": shares})
         Path(os.environ["DT_RESULT_FILE"]).write_text(told)
-    gc.collect()  # a model that outlives its group may abort the process: pytorch #190489
     dist.destroy_process_group()
 
 
@@ -48,3 +46,4 @@ def train() -> tuple[float, float]:
 
 if __name__ == "__main__":
     main()
+    os._exit(0)  # threads of gloo now and then abort Python's own way out: pytorch #190489
