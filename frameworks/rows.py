@@ -138,6 +138,11 @@ ROWS = (
         partial(huggingface, script="train_gpt2.py"), counted,
     ),
     Row(
+        "jax", "JAX", "jax", "jax", "process",
+        partial(TorchDistributedOperator, source_dir=str(HERE / "jax"), script="train.py"),
+        averaged,
+    ),
+    Row(
         "tensorflow", "MultiWorkerMirrored", "tensorflow-cpu", "tensorflow", "tensorflow",
         partial(workers, script="train_mirrored.py"), averaged,
     ),
