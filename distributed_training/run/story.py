@@ -38,7 +38,8 @@ def story(exit_: Mapping[str, Any], host: str, faults: Sequence[Mapping[str, Any
 def name(exit_: Mapping[str, Any]) -> str:
     """Return what ended, as people call it."""
     if exit_["rank"] is None:
-        return "the launcher"
+        is_daemon = str(exit_.get("name")).startswith("daemon-")
+        return "a daemon of the launcher" if is_daemon else "the launcher"
     return f"rank {exit_['rank']}" + (f" ({exit_['role']})" if exit_.get("role") else "")
 
 

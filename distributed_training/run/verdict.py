@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from distributed_training.run.job import JobRef, NodeRef
 
 TIMED_OUT = "execution_timeout"
+_AT_ONCE = 1.0  # seconds by which clocks, or what notices an end, may differ
 _SAME_EVENT = 10.0  # seconds in which a rank that failed pulls others down
 
 
@@ -64,7 +65,7 @@ def verdict(ref: JobRef, nodes: Sequence[NodeState], stopped: str | None) -> Tra
     if stopped == TIMED_OUT:
         return JobTimeout("the job was ended because the task's execution_timeout was over")
     lost = _first_lost(nodes)
-    if first and not (lost and was_pulled_down(first[1])):
+    if first and not (lost and _may_follow(first[1])):
         return _rank_failed(ref, *first, _followers(nodes, first[1]))
     if lost:
         return lost
@@ -86,7 +87,8 @@ def _first_failure(nodes: Sequence[NodeState]) -> tuple[NodeState, Mapping[str, 
     if first is None:
         return None
     if first[1]["rank"] is None or was_pulled_down(first[1]):
-        return next((pair for pair in exits if _explains(pair, first)), first)
+        found = next((pair for pair in exits if _explains(pair, first)), None)
+        return found or next((pair for pair in exits if _launched(pair, first)), first)
     if first[1]["signal"] == "SIGKILL":  # as an mpirun kills all ranks for one of them
         return next((pair for pair in exits if has_aborted(pair[1])), first)
     return first
@@ -100,6 +102,20 @@ def _explains(
     if exit_["rank"] is None or _cause(pair)[1] - _cause(follower)[1] > _SAME_EVENT:
         return False
     return has_reason(exit_) if exit_["by_us"] else _failed(exit_) and not was_pulled_down(exit_)
+
+
+def _launched(
+    pair: tuple[NodeState, Mapping[str, Any]], follower: tuple[NodeState, Mapping[str, Any]]
+) -> bool:
+    """Return whether a launcher was killed, and its ranks with it."""
+    exit_ = pair[1]
+    killed = exit_["rank"] is None and not exit_["by_us"] and exit_["signal"] == "SIGKILL"
+    return killed and _cause(pair)[1] <= _cause(follower)[1] + _AT_ONCE
+
+
+def _may_follow(exit_: Mapping[str, Any]) -> bool:
+    """Return whether the loss of a host may have ended a rank, or what launches ranks."""
+    return was_pulled_down(exit_) or not (exit_.get("traceback") or exit_.get("oom"))
 
 
 def _first_lost(nodes: Sequence[NodeState]) -> NodeLost | None:

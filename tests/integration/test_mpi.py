@@ -166,6 +166,31 @@ time.sleep(600)
 
 
 @TWO
+@pytest.mark.parametrize("what", ["mpirun", "daemon"])
+def test_an_mpirun_or_a_daemon_that_is_killed_ends_the_job(jobs, fleet, mpi, what):
+    script = """
+import time
+from mpi4py import MPI
+MPI.COMM_WORLD.Barrier()
+print("ready", flush=True)
+time.sleep(600)
+"""
+    host = fleet["gpu1" if what == "mpirun" else "gpu2"]
+    names = ("mpirun", "prterun") if what == "mpirun" else ("prted", "hydra_pmi_proxy")
+
+    def kill(job):
+        found = [each for each in host.processes() if each.command.split()[0].endswith(names)]
+        host.exec(["kill", "-9", *(str(each.pid) for each in found)])
+
+    began = time.monotonic()
+    error = jobs.run(script, when="ready", then=kill, **mpi.fields).error
+    assert time.monotonic() - began < SOON
+    assert isinstance(error, RankFailed)
+    for each in fleet.hosts:
+        until(lambda host=each: not left_on(host), f"{left_on(each)} are left on {each.name}")
+
+
+@TWO
 def test_one_rank_on_each_host(jobs, mpi):
     seen = ranks_of(jobs.run(HELLO, nproc_per_node=1, **mpi.fields))
     assert [(rank["size"], rank["LOCAL_RANK"], rank["host"]) for rank in seen] == [

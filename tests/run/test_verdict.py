@@ -131,3 +131,18 @@ def test_a_reference_of_another_version_is_read_as_far_as_it_is_known():
     again = JobRef.from_dict(record)
     assert again.job_id == REF.job_id
     assert [node.ranks for node in again.nodes] == [(0, 1), (2, 3)]
+
+
+def test_a_launcher_that_was_killed_is_the_cause_of_what_befell_its_ranks():
+    killed = exited(None, signal="SIGKILL", t=1.2, name="launcher")
+    error = cause(exited(2, signal="SIGTERM", t=1.0), killed)
+    assert error.rank is None
+    assert "the launcher on gpu1 was ended by SIGKILL" in error.message
+
+
+def test_a_host_that_was_lost_is_the_cause_of_an_end_without_a_word():
+    """Open MPI ends ranks with status 14 when they lose others."""
+    ends = [exited(3, 14), exited(None, 7, name="daemon-1")]
+    for end in ends:
+        assert isinstance(cause(end, states=("lost", "failed")), NodeLost)
+    assert cause(exited(3, 14)).exit_code == 14

@@ -10,7 +10,7 @@ from .processes import bears, process_table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Container, Sequence
+    from collections.abc import Callable, Container, Sequence
 
     from .processes import Process
 
@@ -61,14 +61,12 @@ class Ending:
         stop_signal: int,
         grace: float,
         programs: Container[int] = (),
-        *,
-        served: bool = False,
+        served: Callable[[], bool] = lambda: False,
     ) -> None:
         self.members = members
-        # Of ranks below an mpirun, which would kill them all, on all hosts, if it were asked first,
-        # or missed a daemon.
+        # Of ranks below an mpirun, which would kill them all, on all hosts, if it were asked first.
         self.programs = programs
-        self.served = served
+        self.served = served  # by a daemon, which an mpirun elsewhere must not miss
         self.stop_signal = stop_signal
         self.kill_at = time.monotonic() + grace
         self.signalled: set[tuple[int, int]] = set()
@@ -90,7 +88,7 @@ class Ending:
 
     def _asked(self, left: Sequence[Process]) -> Sequence[Process]:
         ranks = [process for process in left if process.pid in self.programs]
-        return ranks if ranks or self.served else left
+        return ranks if ranks or self.served() else left
 
     def _topmost(self, left: Sequence[Process]) -> list[Process]:
         # A launcher passes the signal on, and a rank that saves its state still needs its helpers:

@@ -104,6 +104,10 @@ class Gang:
         self._began(started.name, None, started.pid)
         return started.name, started.pid
 
+    def is_served(self) -> bool:
+        """Tell whether a daemon runs here, which its launcher ends when that ends."""
+        return self.launched.is_served and not all(each.ended for each in self.started.values())
+
     def _execute(self, command: Command) -> Started:
         name, rank, argv, env = command
         log = self.node.at("logs", f"{name}.log")

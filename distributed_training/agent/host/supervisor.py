@@ -200,7 +200,7 @@ class Supervisor:
             signal.Signals[self.stop_signal],
             self.grace if grace is None else grace,
             self.gang.programs if self.gang.launched.ranks else (),
-            served=self.gang.launched.is_served,
+            self.gang.is_served,
         )
 
     def finish(self) -> None:
