@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 from airflow.triggers.base import BaseTrigger
 
 from distributed_training.hooks.fleet import FleetHook
-from distributed_training.triggers import tasklog
+from distributed_training.triggers.tasklog import TaskLog
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
-    from pathlib import Path
 
     from airflow.models.taskinstance import TaskInstance
 
@@ -38,7 +37,7 @@ class FleetTrigger(BaseTrigger):
     def __init__(self, fleet_conn_id: str) -> None:
         super().__init__()
         self.fleet_conn_id = fleet_conn_id
-        self._log_path: Path | None = None  # of the try
+        self._task_log: TaskLog | None = None
 
     @property
     def task_instance(self) -> TaskInstance | None:
@@ -49,7 +48,7 @@ class FleetTrigger(BaseTrigger):
     def task_instance(self, value: TaskInstance | None) -> None:
         BaseTrigger.task_instance.fset(self, value)  # type: ignore[attr-defined]
         if value is not None:
-            self._log_path = tasklog.keep(value)
+            self._task_log = TaskLog.of_trigger(value)
 
     async def on_kill(self) -> None:
         """Clean up on the hosts, in a task that Airflow's second of patience does not cut."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.execution_time import task_runner
@@ -12,10 +11,8 @@ from airflow.sdk.execution_time.comms import DagRunStateResult, GetDagRunState
 from airflow.triggers.base import TriggerEvent
 
 from distributed_training.run.job import JobRef
-from distributed_training.run.shown import Echo
 from distributed_training.run.stop import stop
 from distributed_training.run.watch import Watcher
-from distributed_training.triggers import tasklog
 from distributed_training.triggers.base import FleetTrigger, held
 
 if TYPE_CHECKING:
@@ -54,17 +51,16 @@ class JobTrigger(FleetTrigger):
         """Watch the job; yield its outcome and return at once."""
         ref = JobRef.from_dict(self.ref)
         async with held(), self._agents([node.host for node in ref.nodes]) as agents:
-            echo = Echo(partial(tasklog.logged, self._log_path)) if self._log_path else Echo()
             log, deadline = self.log.info, self.deadline
-            self._watcher = Watcher(ref, agents, self._owner, log, deadline, echo)
+            self._watcher = Watcher(ref, agents, self._owner, log, deadline, self._task_log)
             run = asyncio.ensure_future(self._end_with_run(self._watcher))
             try:
                 outcome = await self._watcher.watch()
             finally:
                 run.cancel()
-            if self._log_path:
-                log(ENDED)
-                await tasklog.reached(self._log_path, ENDED)
+            log(ENDED)
+            if self._task_log:
+                await self._task_log.reached(ENDED)
         yield TriggerEvent(outcome.to_dict())
 
     async def _end_with_run(self, watcher: Watcher) -> None:

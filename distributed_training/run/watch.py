@@ -16,7 +16,7 @@ from distributed_training.run.hang import Quiet, findings
 from distributed_training.run.job import JobRef, NodeRef
 from distributed_training.run.relays import Relays
 from distributed_training.run.release import release, work_is_done
-from distributed_training.run.shown import Echo, Progress
+from distributed_training.run.shown import Echo, Progress, Shown
 from distributed_training.run.stop import stop
 from distributed_training.run.verdict import TIMED_OUT, NodeState, verdict
 
@@ -89,7 +89,7 @@ class Watcher:
     :param owner: token by which agents know this watcher
     :param log: takes each line for the task's log
     :param deadline: time.time() at which the job is ended, if it still runs
-    :param echo: knows what earlier watchers have logged
+    :param shown: what can be known of the task's log
     """
 
     def __init__(
@@ -99,14 +99,15 @@ class Watcher:
         owner: str,
         log: Callable[[str], None],
         deadline: float | None = None,
-        echo: Echo | None = None,
+        shown: Shown | None = None,
     ) -> None:
         self._ref = ref
         self._agents = agents
         self._owner = owner
         self._log = log
         self._deadline = deadline
-        self._echo = echo or Echo()
+        self._shown = shown or Shown()
+        self._echo = Echo(self._shown)
         self._own: set[int] = set()  # nodes that nobody can have taken from us unnoticed
         self._frozen = -math.inf
         self._born = time.monotonic()
@@ -251,7 +252,7 @@ class Watcher:
     async def _take_all(self, state: NodeState, stream: Stream, silence: Silence, old: int) -> None:
         node = state.ref.node_rank
         position = int(stream.answer["offset"])
-        progress = Progress()
+        progress = Progress(self._shown)
         looked_up = False
         while lines := await asyncio.wait_for(stream.lines(), self._ref.host_timeout):
             for line in lines:

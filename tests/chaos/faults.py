@@ -175,7 +175,8 @@ class Faults:
         """Start a job that does not listen, and fail its run."""
         job = self._ordered(fault, None, {str(rank): {"deaf": True} for rank in range(4)})
         entry = self.ledger.submit(job)
-        yield from self._running(entry)
+        entry.excuse("its run is to be failed")
+        yield from self._until(lambda: len(entry.excuses) > 1 or self._complete(entry))
         yield 20 * fault.length
         self._user(entry, "failed")
         self.stage.patiently(entry.run.fail)

@@ -22,6 +22,7 @@ from distributed_training.run.launch import launch
 from distributed_training.run.watch import Outcome
 from distributed_training.triggers import base, job, tasklog
 from distributed_training.triggers.job import JobTrigger
+from distributed_training.triggers.tasklog import TaskLog
 from tests.fleet.processes import with_environment
 
 
@@ -154,7 +155,7 @@ def test_a_trigger_goes_on_where_the_log_of_the_last_one_ends(jobs, tmp_path, mo
         shown = [json.dumps({"timestamp": now, "event": entry["event"]}) for entry in logged]
         log.write_text("\n".join(shown))
         second = watcher(ref)
-        second._log_path = log
+        second._task_log = TaskLog(log, "attempt=1.log.trigger.*")
         monkeypatch.setattr(Stream, "begin", begin_late)
         return await event_of(second)
 

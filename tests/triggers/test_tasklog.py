@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ import pytest
 from airflow.configuration import conf
 
 from distributed_training.triggers import tasklog
+from distributed_training.triggers.tasklog import TaskLog
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,7 +44,7 @@ def test_a_file_that_airflow_would_empty_is_kept_where_the_page_shows_it(folder:
     own = folder / "attempt=2.log.trigger.7.log"
     for text in ("first", "second"):
         own.write_text(text)
-        assert tasklog.keep(TASK) == folder / "attempt=2.log"
+        TaskLog.of_trigger(TASK)
         assert not own.exists()
     assert [path.read_text() for path in sorted(folder.glob("attempt=2.log*"))] == [
         "first",
@@ -53,13 +55,13 @@ def test_a_file_that_airflow_would_empty_is_kept_where_the_page_shows_it(folder:
 def test_another_try_is_left_alone(folder: Path) -> None:
     other = folder / "attempt=1.log.trigger.7.log"
     other.write_text("x")
-    tasklog.keep(TASK)
+    TaskLog.of_trigger(TASK)
     assert other.exists()
 
 
 def test_a_task_without_any_log_has_nothing_to_keep() -> None:
     stranger: Any = SimpleNamespace(**{**vars(TASK), "dag_id": "never"})
-    assert not tasklog.logged(tasklog.keep(stranger), "gpu1", 0)
+    assert not TaskLog.of_worker(stranger).logged("gpu1", 0)
 
 
 def test_the_lines_of_a_host_are_found_in_all_files_of_the_try(folder: Path) -> None:
@@ -70,7 +72,7 @@ def test_the_lines_of_a_host_are_found_in_all_files_of_the_try(folder: Path) -> 
         (52, "[rank 0 gpu1] x"), (53, "[gpu2] note"), (54, "[launcher gpu1] y"),
     )  # fmt: skip
     logged(folder / "attempt=1.log", (55, "[rank 0 gpu1] z"))
-    assert tasklog.logged(log, "gpu1", START.timestamp() + 50) == {
+    assert TaskLog.of_worker(TASK).logged("gpu1", START.timestamp() + 50) == {
         "[rank 0 gpu1] x": 2,
         "[launcher gpu1] y": 1,
     }
@@ -80,14 +82,14 @@ def test_lines_that_are_no_records_are_passed_over(folder: Path) -> None:
     path = folder / "attempt=2.log"
     logged(path, (1, "[gpu2] note"))
     path.write_text('half of a line"}\n{"event": "[gpu2] no time"}\n[]\n' + path.read_text())
-    assert tasklog.logged(path, "gpu2", 0) == {"[gpu2] note": 1}
+    assert TaskLog.of_worker(TASK).logged("gpu2", 0) == {"[gpu2] note": 1}
 
 
 def test_an_event_waits_for_the_last_line_and_for_no_other(folder: Path) -> None:
     own = folder / "attempt=2.log.trigger.7.log"
 
     async def story() -> None:
-        waits = asyncio.ensure_future(tasklog.reached(folder / "attempt=2.log", "over"))
+        waits = asyncio.ensure_future(TaskLog.of_trigger(TASK).reached("over"))
         for line in ("[rank 0 gpu1] over", "over"):
             await asyncio.sleep(0.5)
             assert not waits.done()
@@ -99,4 +101,25 @@ def test_an_event_waits_for_the_last_line_and_for_no_other(folder: Path) -> None
 
 def test_an_event_does_not_wait_for_ever(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasklog, "LATE", 0.5)
-    asyncio.run(asyncio.wait_for(tasklog.reached(folder / "attempt=2.log", "over"), 10))
+    asyncio.run(asyncio.wait_for(TaskLog.of_trigger(TASK).reached("over"), 10))
+
+
+def test_what_is_written_is_told_by_the_last_line_of_the_own_file(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasklog, "LOOK_EVERY", 0.0)
+    own = folder / "attempt=2.log.trigger.7.log"
+    logged(own, (9, "of an earlier trigger"))
+    log = TaskLog.of_trigger(TASK)
+    logged(folder / "attempt=2.log", (8, "of the worker"))
+    assert log.written() < time.time()  # nothing is known yet
+    logged(own, (1, "first"), (2, "second"))
+    assert log.written() == START.timestamp() + 2
+    own.rename(own.with_name("another trigger has taken over"))
+    assert log.written() == START.timestamp() + 2
+
+
+def test_a_worker_has_a_file_of_its_own(folder: Path) -> None:
+    logged(folder / "attempt=2.log", (1, "x"))
+    logged(folder / "attempt=2.log.trigger.7.log", (5, "y"))
+    assert TaskLog.of_worker(TASK).written() == START.timestamp() + 1
