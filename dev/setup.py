@@ -67,6 +67,7 @@ def prepare(task: str) -> None:
     environments.make_hosts("torch")
     if task != "test":
         return
+    environments.make_hosts("trainers")
     environments.make_hosts("tensorflow", "--no-deps")  # tf-keras asks for a TensorFlow with CUDA
     for name in locks.MPI:
         environments.make_hosts(f"mpi-{name}")
