@@ -6,7 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distributed_training.errors import GroupNotFormed
+from dev.environments import hosts_folder
+from distributed_training.errors import GroupNotFormed, PreflightFailed
 from distributed_training.operators.mpi import MpiTrainOperator
 from distributed_training.operators.tensorflow import TFMultiWorkerOperator
 from distributed_training.operators.torch import TorchDistributedOperator
@@ -50,6 +51,11 @@ def deepspeed(operator: type[TrainingOperator], *, python: str, **common: Any) -
         python=python,
         **common,
     )
+
+
+def under_mpich(**common: Any) -> TrainingOperator:
+    """Return an operator that starts a program by an MPI that its mpi4py is not made for."""
+    return mpi4py(mpirun=str(hosts_folder("mpi-mpich") / "bin/mpirun"), **common)
 
 
 def passed(result: dict[str, Any]) -> str:
@@ -169,6 +175,10 @@ ROWS = (
     Row(
         "mpi", "mpi4py", "mpi4py", "mpi-intelmpi", "Intel MPI",
         partial(mpi4py, mpi="intelmpi"), passed,
+    ),
+    Row(
+        "mpi", "mpi4py of another MPI", "mpi4py", "mpi-openmpi", "MPICH",
+        under_mpich, passed, PreflightFailed,
     ),
     Row(
         "mpi", "torch DDP", "torch", "trainers", "Open MPI 5",

@@ -68,6 +68,8 @@ def run(row: Row, python: Path, log: Path) -> Outcome:
 def _judged(row: Row, result: dict[str, Any]) -> tuple[Literal["ok", "failed"], str]:
     if row.refusal:
         return "failed", f"it ended well, and should have been refused: {row.refusal.__name__}"
+    if result["result"] is None:
+        raise WrongValue("rank 0 has left no result")
     return "ok", row.check(result)
 
 

@@ -1,0 +1,46 @@
+"""The table of `make frameworks`, without running it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dev.environments import LOCKS
+from frameworks.row import WrongValue, averaged
+from frameworks.rows import ROWS, classified, counted, served, sharded
+
+OPERATORS = [row.operator(task_id="t", python="/env/bin/python") for row in ROWS]
+
+
+@pytest.mark.parametrize("operator", OPERATORS, ids=[f"{row.family}-{row.name}" for row in ROWS])
+def test_what_a_row_runs_is_there(operator):
+    program = operator.script or operator.command.split()[-1]
+    assert (Path(operator.source_dir) / program).is_file()
+
+
+def test_every_environment_has_a_lock():
+    assert {row.environment for row in ROWS} <= {lock.stem for lock in LOCKS.glob("*.txt")}
+
+
+TOGETHER = {"world_size": 4, "checksums": [1.0] * 4}
+
+
+@pytest.mark.parametrize(
+    ("check", "result"),
+    [
+        (averaged, {"slopes": [6.0]}),
+        (averaged, {"slopes": [0.0, 2.0, 4.0, 6.0]}),
+        (averaged, {"slopes": [3.0, 3.0, 3.0, 3.001]}),
+        (sharded, {"slopes": [3.0] * 4, "shares": [1.0] * 4}),
+        (classified, TOGETHER | {"accuracy": 0.5}),
+        (classified, TOGETHER | {"accuracy": 1.0, "world_size": 1}),
+        (counted, TOGETHER | {"said": "six seven", "checksums": [1.0, 1.0, 1.0, 2.0]}),
+        (counted, TOGETHER | {"said": "one one"}),
+        (served, {"slope": 3.0, "held_by": "/job:worker/replica:0/task:0"}),
+        (served, {"slope": 0.0, "held_by": "/job:ps/replica:0/task:0"}),
+    ],
+)
+def test_a_wrong_value_is_told(check, result):
+    with pytest.raises(WrongValue):
+        check({"result": result})
