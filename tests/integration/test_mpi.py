@@ -12,9 +12,15 @@ from typing import Any
 import pytest
 
 from dev.setup import hosts_python
-from distributed_training.errors import JobCancelled, PreflightFailed, RankFailed
+from distributed_training.errors import (
+    GroupNotFormed,
+    JobCancelled,
+    JobStalled,
+    PreflightFailed,
+    RankFailed,
+)
 from distributed_training.mpirun import MpiOptions
-from distributed_training.plan import JobSpec
+from distributed_training.plan import JobSpec, Program
 from distributed_training.run.job import JobRef
 from distributed_training.run.launch import launch
 from distributed_training.run.stop import stop
@@ -218,6 +224,29 @@ def test_an_mpi4py_for_another_mpi_is_refused_before_any_rank(jobs):
     mpich = Mpi("mpich").python.replace("bin/python", "bin/mpirun")
     with pytest.raises(PreflightFailed, match="gpu2: mpi4py does not fit mpirun"):
         jobs.run(HELLO, **{**fields, "mpi": MpiOptions(program=mpich)})
+
+
+def test_ranks_that_are_each_alone_are_no_success(jobs):
+    """Hydra and Open MPI's library do not know each other, and a command is not looked into."""
+    program = Program("command", (Mpi("openmpi5").python, "train.py"))
+    error = jobs.run(HELLO, **{**Mpi("mpich").fields, "program": program}).error
+    assert isinstance(error, GroupNotFormed)
+    assert "mpi4py" in error.message
+
+
+def test_a_hung_rank_is_asked_where_it_stands(jobs):
+    script = """
+import time
+from mpi4py import MPI
+def late():
+    time.sleep(600)
+if MPI.COMM_WORLD.rank == 2:
+    late()
+MPI.COMM_WORLD.Barrier()
+"""
+    error = jobs.run(script, hang_timeout=3.0, **Mpi("mpich").fields).error
+    assert isinstance(error, JobStalled)
+    assert "rank 2 on gpu2 stands elsewhere than the others" in error.message
 
 
 @TWO

@@ -114,7 +114,7 @@ def from_mpi(kept: list[str]) -> dict[str, str]:
 
     :param kept: names that the user, or the plan, has set to something else
     """
-    names = list(MPI_OWN)
+    names: list[str] = list(MPI_OWN)
     if "OMPI_COMM_WORLD_RANK" in os.environ:
         names.append(LIBRARIES)
     return {
