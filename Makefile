@@ -12,12 +12,14 @@ CHAOS := tests/chaos/test_small_chaos.py
 # Of `make chaos`: what happens, and how often.
 SEED ?= 1
 FAULTS ?= 200
-# Of `make frameworks`: families or names of rows, with commas.
+# Of `make frameworks`: families or names of rows, with commas. Of `make bench`: names of rows.
 ONLY ?=
+# Of `make bench`: how often each side of a row runs; fewer than five are shown, and not kept.
+PAIRS ?= 5
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check lint types unit integration e2e survival chaos frameworks ready lock clean
+.PHONY: help demo test check lint types unit integration e2e survival chaos frameworks bench ready lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +58,9 @@ chaos: ready ## break things at random for up to an hour; SEED= and FAULTS= choo
 
 frameworks: ready ## what users of each framework write, run on two hosts; ONLY=torch,mpi chooses
 	@$(BIN)/python -m frameworks "$(ONLY)"
+
+bench: ready ## how fast we are beside mpirun and torchrun, as root; ONLY= and PAIRS= choose
+	@$(BIN)/python -m bench "$(ONLY)" --pairs $(PAIRS)
 
 ready:
 	@$(PYTHON) -m dev.setup test
