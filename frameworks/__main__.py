@@ -16,6 +16,7 @@ os.environ["AIRFLOW_HOME"] = tempfile.mkdtemp(prefix="airflow-home-")
 from dev.environments import CHECKOUT, hosts_folder
 from dev.setup import hosts_python
 from frameworks import environments
+from frameworks.environments import HOROVOD
 from frameworks.row import HOSTS, SLOTS
 from frameworks.rows import ROWS
 from frameworks.running import run
@@ -37,8 +38,8 @@ def main() -> int:
     parser.add_argument("only", nargs="?", default="", help="families or names, with commas")
     rows = chosen([word.strip() for word in parser.parse_args().only.split(",") if word.strip()])
     os.umask(0o022)  # the users of the test hosts must be able to read what root installs
-    for name in dict.fromkeys(row.environment for row in rows):
-        environments.make(name)
+    for row in rows:
+        environments.make(row)
     LOGS.mkdir(parents=True, exist_ok=True)
     with Fleet.up(HOSTS) as fleet:
         return run_all(rows, fleet)
@@ -91,9 +92,10 @@ def line(row: Row, outcome: Outcome) -> str:
 
 
 def version(row: Row) -> str:
-    """Return the version of a row's package in its environment."""
-    (site,) = hosts_folder(row.environment).glob("lib/*/site-packages")
-    found = next(iter(distributions(name=row.package, path=[str(site)])), None)
+    """Return the version of a row's package on the hosts."""
+    folder = hosts_folder(row.environment)
+    places = [str(place) for place in (*folder.glob("lib/*/site-packages"), folder / HOROVOD)]
+    found = next(iter(distributions(name=row.package, path=places)), None)
     return found.version if found else "?"
 
 

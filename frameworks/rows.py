@@ -11,7 +11,7 @@ from distributed_training.errors import GroupNotFormed, PreflightFailed
 from distributed_training.operators.mpi import MpiTrainOperator
 from distributed_training.operators.tensorflow import TFMultiWorkerOperator
 from distributed_training.operators.torch import TorchDistributedOperator
-from frameworks.environments import EXTENSIONS, path_of
+from frameworks.environments import EXTENSIONS, HOROVOD, path_of
 from frameworks.row import HOSTS, RANKS, Row, WrongValue, agreed, averaged
 
 if TYPE_CHECKING:
@@ -48,6 +48,17 @@ def deepspeed(operator: type[TrainingOperator], *, python: str, **common: Any) -
         setup=f"cp -anT {compiled} {copy}",
         # Another ninja than the one that has compiled it would do so again.
         env={"TORCH_EXTENSIONS_DIR": copy, "PATH": path_of(python)},
+        python=python,
+        **common,
+    )
+
+
+def horovod(*, python: str, **common: Any) -> TrainingOperator:
+    """Return an operator whose hosts find Horovod where it was compiled."""
+    return MpiTrainOperator(
+        source_dir=str(HERE / "horovod"),
+        script="train.py",
+        env={"PYTHONPATH": str(Path(python).parents[1] / HOROVOD)},
         python=python,
         **common,
     )
@@ -204,4 +215,5 @@ ROWS = (
         "deepspeed", "DeepSpeed ZeRO", "deepspeed", "trainers", "Open MPI 5",
         partial(deepspeed, MpiTrainOperator), averaged,
     ),
+    Row("horovod", "Horovod", "horovod", "trainers", "Open MPI 5", horovod, averaged),
 )  # fmt: skip
