@@ -50,12 +50,18 @@ def _told(answer: Mapping[str, Any]) -> Mpirun | str:
 
 
 def check_addresses(nodes: Sequence[Node]) -> None:
-    """Refuse two hosts with one address, which an mpirun takes for one.
+    """Refuse two hosts with one address, which an mpirun takes for one, and IPv6.
 
-    :raises PlanError: it names both
+    :raises PlanError: it names the hosts
     """
     by_address: dict[str, str] = {}
     for node in nodes:
+        if ":" in node.address and len(nodes) > 1:
+            raise PlanError(
+                f"{node.host.name}: an mpirun is told hosts as `address:slots`, and its address is "
+                f"{node.address}; give it an IPv4 address or a name with address=",
+                host=node.host.name,
+            )
         other = by_address.setdefault(node.address, node.host.name)
         if other != node.host.name:
             raise PlanError(

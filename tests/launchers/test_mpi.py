@@ -202,8 +202,9 @@ def test_root_is_refused_unless_allowed_and_then_allowed_on_all_hosts():
         (hosts(), {"family": "mpich"}, r"mpi='mpich', but the hosts have Open MPI 4.1.4"),
         (hosts(ssh_address="10.0.0.9"), {}, "gpu1 and gpu2 have the same address 10.0.0.9"),
         (hosts(root="/home/ada b"), {}, "gpu1: Open MPI cannot have a blank"),
+        (hosts(ssh_address="fd00::1"), {}, "gpu1: an mpirun is told hosts as .* IPv4 address"),
     ],
-    ids=["none", "different", "another", "one address", "blank"],
+    ids=["none", "different", "another", "one address", "blank", "IPv6"],
 )
 def test_hosts_that_mpirun_cannot_join_are_refused(offers, options, told):
     with pytest.raises(PlanError, match=told):
