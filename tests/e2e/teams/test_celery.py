@@ -14,6 +14,7 @@ import pytest
 
 from dev.programs import session
 from dev.rest import until
+from distributed_training.triggers.job import REPLACEMENT
 from tests.chaos.stage import GRACE_PERIOD, freeze, thaw
 from tests.e2e.counting import Counting
 from tests.fleet import processes
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
 RECEIVED = re.compile(r"Task execute_workload\[([0-9a-f-]+)\] received")
 FROM_TRIGGERER = " 60"  # counted four times a second, of which a worker watches ten seconds
 SLOW_SETUP = "sleep 30.5"
-BOUND = GRACE_PERIOD + 5 + 5  # seconds: what is promised, and a busy machine's due
+# Seconds: what is promised, what a triggerer waits that stood still, and a busy machine's due.
+BOUND = GRACE_PERIOD + 5 + REPLACEMENT + 5
 
 
 @pytest.fixture
@@ -51,21 +53,13 @@ def start(
     wait_until_idle()
 
 
-def test_a_user_ends_a_job_and_another_succeeds_while_its_triggerer_lags(
-    start: Start, airflow: AirflowStack
-) -> None:
-    ended, succeeds = start("ended"), start("succeeds", 140)
+def test_a_job_succeeds_and_a_user_ends_another(start: Start) -> None:
+    ended, succeeds = start("ended"), start("succeeds", 80)
     for each in (ended, succeeds):
         each.wait_for("deferred")
     ended.run.wait_for_line("train", FROM_TRIGGERER)
     ended.run.mark("train", "failed")
     ended.wait_for_no_rank(BOUND)
-    lagging, _ = _owner(airflow, succeeds)
-    assert lagging.process is not None
-    lagging.process.send_signal(signal.SIGSTOP)  # what writes the log, not what watches
-    succeeds.wait_for_no_rank(60)
-    time.sleep(3)  # until it has heard of the end
-    lagging.process.send_signal(signal.SIGCONT)
     assert (succeeds.run.wait(), ended.run.wait()) == ("success", "failed")
     assert {record.done for record in succeeds.records()} == {True}
     succeeds.assert_nothing_lost()
