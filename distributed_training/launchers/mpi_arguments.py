@@ -24,6 +24,7 @@ _REFUSED = {
     **dict.fromkeys(("x", "env", "genv", "envlist", "genvlist", "envnone", "genvnone"), _ENV),
     **dict.fromkeys(("envall", "genvall", "envuser", "genvuser"), _ENV),
     **dict.fromkeys(("launcher", "launcher-exec", "bootstrap", "bootstrap-exec"), _START),
+    "branch-count": _START,
     **dict.fromkeys(("rsh", "prefix", "noprefix", "app", "configfile"), _START),
     **dict.fromkeys(("wdir", "wd", "path"), "take it out: it is the folder of the source"),
     "allow-run-as-root": "set allow_run_as_root=True instead",

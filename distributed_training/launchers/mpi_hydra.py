@@ -51,7 +51,10 @@ class IntelMpi(Hydra):
         """Return how daemons are started, and the head's interface."""
         ours = between_hosts(plan, plan.head) and not is_said(plan, "-iface", "HYDRA_IFACE")
         iface = ("-iface", str(plan.head.interface)) if ours else ()
-        return ("-bootstrap", "ssh", "-bootstrap-exec", relay(plan), *iface)
+        # Daemons would start others where there are more than 16: only the head's are relayed.
+        branches = str(max(2, len(plan.nodes)))
+        start = ("-bootstrap", "ssh", "-bootstrap-exec", relay(plan), "-branch-count", branches)
+        return (*start, *iface)
 
     def place(self, plan: Plan, node: Node) -> tuple[str, ...]:
         """Return a context of its own for each node."""

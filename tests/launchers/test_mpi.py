@@ -94,6 +94,16 @@ def test_intel_mpi_binds_to_no_cores_unless_the_user_says_so():
     assert own == {"I_MPI_PIN_DOMAIN": "numa"}
 
 
+def test_only_the_head_starts_daemons_however_many_there_are():
+    """What another host wants to start cannot be relayed."""
+    for mpi, words in {
+        "openmpi4": ("--mca", "plm_rsh_no_tree_spawn", "1"),
+        "openmpi5": ("--prtemca", "plm_ssh_no_tree_spawn", "1"),
+        "intelmpi": ("-branch-count", "40"),
+    }.items():
+        assert follows(command(hosts(mpi, (1,) * 40)), *words)
+
+
 def test_messages_keep_to_the_interface_between_the_hosts():
     planned = plan(hosts("openmpi5"))
     assert ranks(planned)[0].defaults["OMPI_MCA_btl_tcp_if_include"] == "eth0"
