@@ -73,7 +73,8 @@ def run_all(rows: Sequence[Row], fleet: Fleet) -> int:
     for number, row in enumerate(rows):
         python = hosts_python(row.environment)
         os.environ["AIRFLOW_CONN_GPU_FLEET_DEFAULT"] = fleet.connection_json(slots=SLOTS)
-        log = LOGS / f"{number:02}-{row.family}-{row.name.replace(' ', '-')}-{row.launcher}.log"
+        name = f"{number:02} {row.family} {row.name} {row.launcher}".replace(" ", "-")
+        log = LOGS / f"{name}.log"
         outcome = run(row, python, log)
         print(line(row, outcome), flush=True)
         if outcome.state == "failed":

@@ -41,25 +41,3 @@ class Row:
     operator: Callable[..., TrainingOperator]
     check: Callable[[dict[str, Any]], str]
     refusal: type[TrainingError] | None = None
-
-
-def agreed(result: dict[str, Any]) -> None:
-    """Check that the framework saw all ranks, and that their weights are the same."""
-    seen, sums = result["result"]["world_size"], result["result"]["checksums"]
-    if seen != RANKS or len(sums) != RANKS:
-        raise WrongValue(f"{RANKS} ranks should have trained together, but {seen} did")
-    if max(sums) - min(sums) > 1e-9:
-        raise WrongValue(f"the ranks' weights differ: their sums are {sums}")
-
-
-def averaged(result: dict[str, Any], ranks: int = RANKS) -> str:
-    """Check that all ranks hold one slope, to which each one's own data alone would not lead.
-
-    Rank r's data have the slope 2 r: ranks that train together learn the mean.
-    """
-    slopes, mean = result["result"]["slopes"], ranks - 1.0
-    if len(slopes) != ranks or max(abs(slope - mean) for slope in slopes) > 0.01:
-        raise WrongValue(f"each of {ranks} ranks should have learned {mean}, but it is {slopes}")
-    if len(set(slopes)) > 1:
-        raise WrongValue(f"the ranks' slopes differ: {slopes}")
-    return f"slope {slopes[0]:.3f} on {ranks} ranks"

@@ -11,8 +11,9 @@ from distributed_training.errors import GroupNotFormed, PreflightFailed
 from distributed_training.operators.mpi import MpiTrainOperator
 from distributed_training.operators.tensorflow import TFMultiWorkerOperator
 from distributed_training.operators.torch import TorchDistributedOperator
+from frameworks.checks import averaged, classified, counted, passed, served, sharded
 from frameworks.environments import EXTENSIONS, HOROVOD, path_of
-from frameworks.row import HOSTS, RANKS, Row, WrongValue, agreed, averaged
+from frameworks.row import HOSTS, RANKS, Row
 
 if TYPE_CHECKING:
     from distributed_training.operators.base import TrainingOperator
@@ -67,46 +68,6 @@ def horovod(*, python: str, **common: Any) -> TrainingOperator:
 def under_mpich(**common: Any) -> TrainingOperator:
     """Return an operator that starts a program by an MPI that its mpi4py is not made for."""
     return mpi4py(mpirun=str(hosts_folder("mpi-mpich") / "bin/mpirun"), **common)
-
-
-def passed(result: dict[str, Any]) -> str:
-    """Check that all ranks learned the mean slope, and tell by which MPI."""
-    library = " ".join(result["result"]["library"].split())
-    return f"{averaged(result)}, {library.partition(',')[0][:32]}"
-
-
-def sharded(result: dict[str, Any]) -> str:
-    """Check that each rank held its share of the weights, and that all learned the mean slope."""
-    shares = result["result"]["shares"]
-    if max(shares) > 1.5 / RANKS:
-        raise WrongValue(f"each of {RANKS} ranks should hold {1 / RANKS} of the weights: {shares}")
-    return f"{averaged(result)}, {max(shares):.2f} of the weights on each"
-
-
-def classified(result: dict[str, Any]) -> str:
-    """Check that reviews which were not trained on are told apart."""
-    agreed(result)
-    accuracy = result["result"]["accuracy"]
-    if accuracy < 0.95:
-        raise WrongValue(f"it should tell good reviews from bad ones, but its accuracy {accuracy}")
-    return f"accuracy {accuracy:.2f}, equal weights"
-
-
-def counted(result: dict[str, Any]) -> str:
-    """Check that the model has learned to count."""
-    agreed(result)
-    said = result["result"]["said"].split()
-    if said != ["six", "seven"]:
-        raise WrongValue(f"after three four five it should go on with six seven, but says {said}")
-    return "counts on: six seven, equal weights"
-
-
-def served(result: dict[str, Any]) -> str:
-    """Check that a parameter server held the slope that was learned."""
-    slope, held_by = result["result"]["slope"], result["result"]["held_by"]
-    if abs(slope - 3) > 0.01 or "/job:ps" not in held_by:
-        raise WrongValue(f"a parameter server should hold 3, but {held_by} holds {slope}")
-    return f"slope {slope:.3f} on a server"
 
 
 ROWS = (

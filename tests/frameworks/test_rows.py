@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from dev.environments import LOCKS
-from frameworks.row import WrongValue, averaged
-from frameworks.rows import ROWS, classified, counted, served, sharded
+from frameworks.checks import averaged, classified, counted, served, sharded
+from frameworks.row import WrongValue
+from frameworks.rows import ROWS
 
 OPERATORS = [row.operator(task_id="t", python="/env/bin/python") for row in ROWS]
 

@@ -1,0 +1,69 @@
+"""What must have been learned; each check returns it in words, or raises WrongValue."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from frameworks.row import RANKS, WrongValue
+
+
+def agreed(result: dict[str, Any]) -> None:
+    """Check that the framework saw all ranks, and that their weights are the same."""
+    seen, sums = result["result"]["world_size"], result["result"]["checksums"]
+    if seen != RANKS or len(sums) != RANKS:
+        raise WrongValue(f"{RANKS} ranks should have trained together, but {seen} did")
+    if max(sums) - min(sums) > 1e-9:
+        raise WrongValue(f"the ranks' weights differ: their sums are {sums}")
+
+
+def averaged(result: dict[str, Any], ranks: int = RANKS) -> str:
+    """Check that all ranks hold one slope, to which each one's own data alone would not lead.
+
+    Rank r's data have the slope 2 r: ranks that train together learn the mean.
+    """
+    slopes, mean = result["result"]["slopes"], ranks - 1.0
+    if len(slopes) != ranks or max(abs(slope - mean) for slope in slopes) > 0.01:
+        raise WrongValue(f"each of {ranks} ranks should have learned {mean}, but it is {slopes}")
+    if len(set(slopes)) > 1:
+        raise WrongValue(f"the ranks' slopes differ: {slopes}")
+    return f"slope {slopes[0]:.3f} on {ranks} ranks"
+
+
+def passed(result: dict[str, Any]) -> str:
+    """Check that all ranks learned the mean slope, and tell by which MPI."""
+    library = " ".join(result["result"]["library"].split())
+    return f"{averaged(result)}, {library.partition(',')[0][:32]}"
+
+
+def sharded(result: dict[str, Any]) -> str:
+    """Check that each rank held its share of the weights, and that all learned the mean slope."""
+    shares = result["result"]["shares"]
+    if max(shares) > 1.5 / RANKS:
+        raise WrongValue(f"each of {RANKS} ranks should hold {1 / RANKS} of the weights: {shares}")
+    return f"{averaged(result)}, {max(shares):.2f} of the weights on each"
+
+
+def classified(result: dict[str, Any]) -> str:
+    """Check that reviews which were not trained on are told apart."""
+    agreed(result)
+    accuracy = result["result"]["accuracy"]
+    if accuracy < 0.95:
+        raise WrongValue(f"it should tell good reviews from bad ones, but its accuracy {accuracy}")
+    return f"accuracy {accuracy:.2f}, equal weights"
+
+
+def counted(result: dict[str, Any]) -> str:
+    """Check that the model has learned to count."""
+    agreed(result)
+    said = result["result"]["said"].split()
+    if said != ["six", "seven"]:
+        raise WrongValue(f"after three four five it should go on with six seven, but says {said}")
+    return "counts on: six seven, equal weights"
+
+
+def served(result: dict[str, Any]) -> str:
+    """Check that a parameter server held the slope that was learned."""
+    slope, held_by = result["result"]["slope"], result["result"]["held_by"]
+    if abs(slope - 3) > 0.01 or "/job:ps" not in held_by:
+        raise WrongValue(f"a parameter server should hold 3, but {held_by} holds {slope}")
+    return f"slope {slope:.3f} on a server"
