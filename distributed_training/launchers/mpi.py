@@ -102,7 +102,7 @@ def mpirun_command(plan: Plan, mpi: Implementation) -> tuple[str, ...]:
     words = [plan.mpirun.program, *mpi.options(plan), *options_of(plan.spec).arguments]
     for node in plan.nodes:
         words += () if node is plan.head else (":",)
-        words += (*mpi.place(plan, node), "python3", f"{node.folder}/agent.pyz", "rank")
+        words += (*mpi.place(plan, node), "python3", "-I", f"{node.folder}/agent.pyz", "rank")
     return tuple(words)
 
 

@@ -56,7 +56,7 @@ def test_one_mpirun_on_the_head_has_a_part_for_each_host_in_its_own_folder(mpi):
     assert words[0] == "/opt/mpi/bin/mpirun"
     first, second = " ".join(words).split(" : ")
     for node, (part, count) in enumerate([(first, 2), (second, 3)]):
-        assert f" {count} -wdir {HOME}/{node}/work python3 {HOME}/{node}/agent.pyz rank" in part
+        assert f" {count} -wdir {HOME}/{node}/work python3 -I {HOME}/{node}/agent.pyz rank" in part
     starts = [[each.started_by for each in node.processes] for node in planned.nodes]
     assert starts == [["agent", "launcher", "launcher"], ["relay", *["launcher"] * 3]]
 
