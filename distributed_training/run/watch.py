@@ -264,14 +264,17 @@ class Watcher:
                 if "t" not in record:  # a sign of life, not part of the journal
                     continue
                 position += len(line) + 1
-                if position > self._offsets[node]:
-                    again = position <= old
-                    if again and not looked_up:
-                        looked_up = True
-                        ahead = stream.answer["clock"] - stream.asked  # by no more than that
-                        await self._echo.look_up(state.ref.host.name, record["t"] - ahead)
-                    self._take(state, record, again=again)
-                    self._offsets[node] = position
+                if position <= self._offsets[node]:
+                    # The last watcher has shown it; it may have ended with no word of this end.
+                    self._learn(state, record)
+                    continue
+                again = position <= old
+                if again and not looked_up:
+                    looked_up = True
+                    ahead = stream.answer["clock"] - stream.asked  # by no more than that
+                    await self._echo.look_up(state.ref.host.name, record["t"] - ahead)
+                self._take(state, record, again=again)
+                self._offsets[node] = position
             silence.ends()
             progress.reached(self._offsets[node])
             await stream.say(progress.answer())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
@@ -15,6 +16,7 @@ from distributed_training.errors import (
     TrainingError,
 )
 from distributed_training.plan import Program
+from distributed_training.run.watch import Watcher
 from tests.fleet.processes import with_environment
 
 EVERYTHING = "import os, json; print(json.dumps(dict(os.environ)))"
@@ -385,3 +387,15 @@ def test_an_unchanged_source_is_sent_to_a_host_once(jobs):
         return [(await agent.call("offer", source=sha))["has_source"] for agent in agents.values()]
 
     assert jobs.ask(offers_it, jobs.run(script).plan.spec.source) == [True, True]
+
+
+def test_a_later_watcher_learns_of_an_end_that_the_last_one_has_read(jobs):
+    """A worker that reads the last line just before its ten seconds are over hands the job on."""
+    job = jobs.run("print('hello')")
+
+    async def again(agents):
+        watcher = Watcher(job.outcome.ref, agents, "later", job.lines.append)
+        return await asyncio.wait_for(watcher.watch(), 20)
+
+    assert jobs.ask(again).error is None
+    assert sum("hello" in line for line in job.lines) == 4
