@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import TYPE_CHECKING
 
 from distributed_training.launchers.mpi_base import (
@@ -42,13 +43,13 @@ class OpenMpi(Implementation):
         found = {**self.remote_start(plan), **self.network(plan)}
         return tuple(word for name, value in found.items() for word in (self.option, name, value))
 
+    @abstractmethod
     def remote_start(self, plan: Plan) -> dict[str, str]:
         """Return the parameters that have daemons started by us."""
-        raise NotImplementedError
 
+    @abstractmethod
     def network(self, plan: Plan) -> dict[str, str]:
         """Return the parameters that keep daemons on the network between the hosts."""
-        raise NotImplementedError
 
     def place(self, plan: Plan, node: Node) -> tuple[str, ...]:
         """Return a context of its own for each node, with its folder."""
