@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from bench.stage import Stage
     from bench.ways import Way
 
-# What each rank prints as its first line. Its clock is ours: test hosts are of this machine.
-SIGN = 'print("here", os.uname().nodename, os.getpid(), time.monotonic(), flush=True)'
+# What each rank writes as its first line, in one piece: the ranks of a torchrun share a pipe. Its
+# clock is ours: test hosts are of this machine.
+SIGN = 'os.write(1, f"here {os.uname().nodename} {os.getpid()} {time.monotonic():.6f}\\n".encode())'
 _SIGN = re.compile(r"\bhere (\S+) (\d+) (\d+\.\d+)")
 
 

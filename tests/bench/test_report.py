@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
 import pytest
 
-from bench.measure import Measurement, NotMeasured, Signs
-from bench.report import PAGE, cells, onto_page, table
+from bench import report
+from bench.measure import SIGN, Measurement, NotMeasured, Signs
+from bench.report import PAGE, Machine, cells, onto_page, table
 from bench.rows import Row, Target
 from bench.stage import RANKS
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def row(target: Target) -> Row:
@@ -66,3 +77,31 @@ def test_a_run_counts_only_if_every_rank_has_begun() -> None:
     signs.check()
     assert signs.settled.is_set()
     assert max(signs.times.values()) == 18.5
+
+
+def test_a_run_is_kept_with_every_second_and_where_it_was_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = tmp_path / "performance.md"
+    page.write_text("# Performance\n\n<!-- bench -->\nold\n<!-- end of bench -->\n")
+    monkeypatch.setattr(report, "PAGE", page)
+    monkeypatch.setattr(report, "RESULTS", tmp_path / "results")
+    machine = Machine("2030-02-01", "0123456789ab", 8, {"torch": "2.13.0"})
+    file = report.keep([measured(Target(ratio=0.5))], machine)
+    assert file == tmp_path / "results/2030-02-01.json"
+    kept = json.loads(file.read_text())
+    assert (kept["commit"], kept["cores"]) == ("0123456789ab", 8)
+    assert (kept["rows"][0]["ours"], kept["rows"][0]["peer"]) == ([1, 2, 4], [4, 4, 4])
+    told = "2030-02-01, commit 0123456789ab, 8 cores, torch 2.13.0. Medians of 3 pairs."
+    assert told in page.read_text()
+    assert "old" not in page.read_text()
+
+
+def test_the_sign_of_a_rank_is_understood() -> None:
+    signs = Signs()
+    before = time.monotonic()
+    program = f"import os, time\n{SIGN}\n"
+    signs.take(subprocess.check_output([sys.executable, "-c", program], text=True).rstrip())
+    (((host, _), when),) = signs.times.items()
+    assert host == os.uname().nodename
+    assert before <= when <= time.monotonic()
