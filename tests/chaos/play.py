@@ -106,7 +106,7 @@ class Player:
         while (active := self.ledger.active()) and time.monotonic() < end:
             endless = [entry for entry in active if entry.job.lines is None]
             for entry in endless:
-                # More than once: what a user does while the scheduler looks at a task may be undone.
+                # More than once: what a user does while the scheduler looks on may be undone.
                 if time.monotonic() > due.get(entry.job.key, 0):
                     due[entry.job.key] = time.monotonic() + AGAIN
                     entry.user, entry.cut = entry.user or "failed", True
