@@ -205,6 +205,8 @@ class Supervisor:
 
     def finish(self) -> None:
         """Write the last line, give everything back and answer whoever waits for that."""
+        self.gang.reap()  # those that ended after the last look at them
+        self.gang.read_records()
         self.logs.finish()
         self.note_full_disk()
         survivors = self.ending.survivors if self.ending else []

@@ -15,6 +15,8 @@ class Wakeups:
     def __init__(self) -> None:
         self.fd, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+        # What a shell starts in the background ignores it, and ranks would inherit that.
+        signal.signal(signal.SIGQUIT, signal.SIG_DFL)
         for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda *_: None)
 
