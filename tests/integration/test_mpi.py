@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import time
 from contextlib import suppress
@@ -16,6 +17,7 @@ from distributed_training.errors import (
     GroupNotFormed,
     JobCancelled,
     JobStalled,
+    PlanError,
     PreflightFailed,
     RankFailed,
 )
@@ -90,7 +92,7 @@ def ranks_of(job):
 
 @EVERY
 def test_ranks_of_two_hosts_form_one_group_and_know_who_they_are(jobs, mpi):
-    """Cases B57 and B81."""
+    """Cases B57 and B81; and B50, since only Debian's mpirun is on the PATH of the hosts."""
     env = {"MONTHS": "01 02  03", "MSG": "a\nb", "EMPTY": "", "ODD": "$HOME='x' \"^;=\\ é"}
     seen = ranks_of(jobs.run(HELLO, env=env, **mpi.fields))
     assert [(rank["rank"], rank["size"], rank["sum"]) for rank in seen] == [
@@ -280,6 +282,31 @@ def test_hosts_that_know_no_names_and_have_bridges_and_other_interfaces(jobs_on,
     for name in ENVIRONMENTS:
         seen = ranks_of(jobs.run(HELLO, **Mpi(name).fields))
         assert [(rank["size"], rank["sum"]) for rank in seen] == [(2, 3), (2, 3)], name
+
+
+def test_hosts_that_listen_on_other_ports_are_reached_there(jobs_on, make_fleet):
+    """Case B65: Intel MPI could not run its daemon on the second host, and did not say why."""
+    hosts = make_fleet(2)
+    hosts["gpu2"].restart_sshd(Port="2222")
+    seen = ranks_of(jobs_on(hosts, slots=1).run(HELLO, **Mpi("intelmpi").fields))
+    assert [rank["sum"] for rank in seen] == [3, 3]
+
+
+@pytest.mark.parametrize("name", ["openmpi4", "openmpi5"])
+def test_root_may_be_allowed_on_all_hosts(jobs_on, make_fleet, name):
+    """Case B56: mpirun was told, and its daemon on the other host was not."""
+    hosts = make_fleet(2)
+    for host in hosts.hosts:
+        keys = f"/home/{host.user}/.ssh/authorized_keys"
+        host.restart_sshd(PermitRootLogin="yes", StrictModes="no", AuthorizedKeysFile=keys)
+    listed = hosts.hosts_text(slots=1).replace("slots=1", "slots=1 user=root")
+    # The home of root is this machine's own.
+    jobs = jobs_on(hosts, hosts=listed, work_dir=f"/home/{hosts.hosts[0].user}/jobs")
+    fields = Mpi(name).fields
+    with pytest.raises(PlanError, match=r"gpu1, gpu2 is root.*allow_run_as_root=True"):
+        jobs.run(HELLO, **fields)
+    fields["mpi"] = dataclasses.replace(fields["mpi"], allow_run_as_root=True)
+    assert [rank["sum"] for rank in ranks_of(jobs.run(HELLO, **fields))] == [3, 3]
 
 
 @TWO

@@ -195,6 +195,13 @@ def test_what_mpirun_tells_a_rank_is_refused_as_a_variable(name):
         plan(host_env={"gpu2": {name: "0"}})
 
 
+def test_more_ranks_than_slots_are_refused_with_the_numbers_unless_that_is_meant():
+    """Case B54: the host list and the number of processes did not agree."""
+    with pytest.raises(PlanError, match=r"nproc_per_node=4, but it has 1 slots .*oversubscribe"):
+        plan(hosts(slots=(1, 1)), nproc_per_node=4)
+    assert plan(hosts(slots=(1, 1)), nproc_per_node=4, oversubscribe=True).world_size == 8
+
+
 def test_root_is_refused_unless_allowed_and_then_allowed_on_all_hosts():
     offers = hosts("openmpi5", facts={"uid": 0})
     with pytest.raises(PlanError, match=r"gpu1, gpu2 is root.*allow_run_as_root=True"):
@@ -217,6 +224,7 @@ def test_root_is_refused_unless_allowed_and_then_allowed_on_all_hosts():
     ids=["none", "different", "another", "one address", "blank", "IPv6"],
 )
 def test_hosts_that_mpirun_cannot_join_are_refused(offers, options, told):
+    """Case B50: a program that is missing is named, and where."""
     with pytest.raises(PlanError, match=told):
         plan(offers, options=options)
 
