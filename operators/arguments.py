@@ -192,7 +192,9 @@ def _command(command: object) -> str | tuple[str, ...] | None:
     return words
 
 
-def argument_list(arguments: Iterable[Any] | Mapping[Any, Any] | str | None) -> list[str]:
+def argument_list(
+    arguments: Iterable[Any] | Mapping[Any, Any] | str | None, name: str = "arguments"
+) -> list[str]:
     """Return arguments as words: ``{"epochs": 5, "amp": True}`` is ``--epochs 5 --amp``.
 
     :raises PlanError: they are neither words nor options
@@ -201,25 +203,27 @@ def argument_list(arguments: Iterable[Any] | Mapping[Any, Any] | str | None) -> 
     if arguments is None:
         return []
     if isinstance(arguments, str):
-        return _words(arguments)
+        return _words(name, arguments)
     if isinstance(arguments, Mapping):
-        return [word for name, value in arguments.items() for word in _option(str(name), value)]
+        return [word for key, value in arguments.items() for word in _option(name, key, value)]
     if isinstance(arguments, bytes) or not isinstance(arguments, Iterable):
-        raise PlanError(f"arguments={arguments!r} is neither list, text nor dict")
+        raise PlanError(f"{name}={arguments!r} is neither list, text nor dict")
     return [str(argument) for argument in arguments]
 
 
-def _words(arguments: str) -> list[str]:
+def _words(name: str, arguments: str) -> list[str]:
     try:
         return shlex.split(arguments)
     except ValueError as error:
-        raise PlanError(f"arguments= cannot be split ({error}); a list needs no quotes") from None
+        raise PlanError(f"{name}= cannot be split ({error}); a list needs no quotes") from None
 
 
-def _option(name: str, value: Any) -> list[str]:
+def _option(name: str, key: object, value: Any) -> list[str]:
     if value is None or value is False:
         return []
-    option = name if name.startswith("-") else f"--{name}"
+    if isinstance(value, Mapping):
+        raise PlanError(f"{name}: {key} is a dict, which is no argument; give it as text")
+    option = str(key) if str(key).startswith("-") else f"--{key}"
     many = value if isinstance(value, list | tuple) else [value]
     return [option] if value is True else [option, *map(str, many)]
 

@@ -6,10 +6,11 @@ import asyncio
 import time
 from contextlib import contextmanager
 from functools import cached_property
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow.sdk import BaseOperator
+from airflow.sdk import BaseOperator, ObjectStoragePath
 from airflow.sdk.exceptions import TaskDeferralError, TaskDeferralTimeout
 
 from distributed_training.errors import PlanError, TrainingError
@@ -239,6 +240,10 @@ class TrainingOperator(BaseOperator):
         """
         if output_paths(self.outputs) and not given(self.output_dir):
             raise PlanError("outputs= names what to bring back, but output_dir= does not say where")
+        for name in ("output_dir", "log_dir"):
+            place = getattr(self, name)
+            if not isinstance(given(place), str | PathLike | ObjectStoragePath | None):
+                raise PlanError(f"{name}={place!r} is neither a path nor a URL")
         self.budget()  # what it refuses must be known before anything is started
         return JobSpec(
             job_id=job_id(context),

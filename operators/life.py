@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from airflow.sdk.bases.xcom import BaseXCom
+from airflow.sdk.exceptions import AirflowTaskTimeout
 
 from distributed_training.errors import (
     DeliveryFailed,
@@ -199,6 +200,10 @@ class Life:
             return asyncio.run(main())
         except asyncio.CancelledError:
             raise JobCancelled("the task was ended while its job was in the worker") from None
+        except AirflowTaskTimeout as error:  # in the worker, Airflow has a clock of its own
+            raise JobTimeout(
+                "the job was ended because the task's execution_timeout was over"
+            ) from error
         finally:
             self._cancel = None
 

@@ -56,7 +56,7 @@ class MpiTrainOperator(TrainingOperator):
         options = MpiOptions(
             family=next((family for family in FAMILIES if family == wanted), None),
             program=text("mpirun", self.mpirun),
-            arguments=tuple(argument_list(self.mpirun_arguments)),
+            arguments=tuple(argument_list(self.mpirun_arguments, "mpirun_arguments")),
             allow_run_as_root=switch("allow_run_as_root", self.allow_run_as_root),
         )
         return dataclasses.replace(super().spec(context, source), mpi=options)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from distributed_training.cli.jobs import no_such_job, nodes_of
 from distributed_training.cli.session import ask
+from distributed_training.errors import PlanError
 
 if TYPE_CHECKING:
     import argparse
@@ -28,6 +29,10 @@ async def logs(session: Session, given: argparse.Namespace) -> int:
             answers.tell_missing()
             raise no_such_job(given.job, answers)
         last = max(int(node["attempt"]) for node in nodes)
+        ranks = {int(rank) for node in nodes for rank in node["ranks"]}
+        if given.rank is not None and given.rank not in ranks:
+            known = ", ".join(map(str, sorted(ranks))) or "none that has begun"
+            raise PlanError(f"job {given.job} has no rank {given.rank} on these hosts: {known}")
         found: list[Line] = []
 
         async def read(node: dict[str, Any]) -> None:

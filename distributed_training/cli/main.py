@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import math
 import sys
 from textwrap import dedent
 from typing import TYPE_CHECKING
@@ -122,12 +123,20 @@ def _add_jobs(verbs: Verbs, fleet: argparse.ArgumentParser) -> None:
     which.add_argument("--all", action="store_true", help="every job")
 
 
+def _amount(text: str) -> float:
+    """Read a number of which there may be none."""
+    number = float(text)
+    if not 0 <= number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is not a number of at least 0")
+    return number
+
+
 def _add_care(verbs: Verbs, fleet: argparse.ArgumentParser) -> None:
     verb = verbs.add_parser("gc", parents=[fleet], help="remove what ended jobs have left on hosts")
     verb.add_argument(
-        "--days", type=float, help="older than this (what each task says with keep_days)"
+        "--days", type=_amount, help="older than this (what each task says with keep_days)"
     )
-    verb.add_argument("--max-gb", type=float, help="and the oldest beyond so many GB on a host")
+    verb.add_argument("--max-gb", type=_amount, help="and the oldest beyond so many GB on a host")
     verb.add_argument("--dry-run", action="store_true", help="only tell what would be removed")
     verb.add_argument("--json", action="store_true", help="print JSON")
     verb = verbs.add_parser("drain", parents=[fleet], help="let no new job start on hosts")

@@ -43,7 +43,13 @@ def check_arguments(spec: JobSpec) -> None:
 
     :raises PlanError: it says which argument, and what to set instead
     """
-    for word in options_of(spec).arguments:
+    arguments = options_of(spec).arguments
+    if arguments and not arguments[0].startswith("-"):
+        raise PlanError(
+            f"mpirun_arguments begin with {arguments[0]!r}, which mpirun would take for the "
+            "program; that is the one of script=, module= or command="
+        )
+    for word in arguments:
         name = word.lstrip("-").partition("=")[0]
         why = _REFUSED.get(name) if word.startswith("-") else None
         if any(fnmatchcase(name, pattern) for pattern in _OURS):

@@ -39,6 +39,7 @@ class TorchrunLauncher(Launcher):
             f"--master-port={plan.master_port}",
             # Else torchrun publishes the host's name, which other hosts may not resolve.
             f"--local-addr={node.address}",
+            f"--log-dir={node.folder}/torchrun",  # else it leaves folders in /tmp
             "--max-restarts=0",
             "--no-python",
         )  # fmt: skip

@@ -35,11 +35,15 @@ def story(exit_: Mapping[str, Any], host: str, faults: Sequence[Mapping[str, Any
     return lines
 
 
+def is_daemon(exit_: Mapping[str, Any]) -> bool:
+    """Return whether what ended stood between a launcher and the ranks of another host."""
+    return str(exit_.get("name")).startswith("daemon-")
+
+
 def name(exit_: Mapping[str, Any]) -> str:
     """Return what ended, as people call it."""
     if exit_["rank"] is None:
-        is_daemon = str(exit_.get("name")).startswith("daemon-")
-        return "a daemon of the launcher" if is_daemon else "the launcher"
+        return "a daemon of the launcher" if is_daemon(exit_) else "the launcher"
     return f"rank {exit_['rank']}" + (f" ({exit_['role']})" if exit_.get("role") else "")
 
 

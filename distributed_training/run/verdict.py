@@ -16,7 +16,7 @@ from distributed_training.errors import (
     RankFailed,
     TrainingError,
 )
-from distributed_training.run.story import TAIL_LINES, how, story
+from distributed_training.run.story import TAIL_LINES, how, is_daemon, story
 from distributed_training.run.symptoms import (
     PORT_TAKEN,
     has_aborted,
@@ -26,7 +26,7 @@ from distributed_training.run.symptoms import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from distributed_training.run.job import JobRef, NodeRef
 
@@ -66,7 +66,7 @@ def verdict(ref: JobRef, nodes: Sequence[NodeState], stopped: str | None) -> Tra
         return JobTimeout("the job was ended because the task's execution_timeout was over")
     lost = _first_lost(nodes)
     if first and not (lost and _may_follow(first[1])):
-        return _rank_failed(ref, *first, _followers(nodes, first[1]))
+        return _rank_failed(ref, *first, [*_launcher(nodes, first[1]), *_others(nodes, first[1])])
     if lost:
         return lost
     for node in nodes:
@@ -143,9 +143,20 @@ def _cause(failed: tuple[NodeState, Mapping[str, Any]]) -> tuple[bool, float]:
     return is_launcher, when - node.clock
 
 
-def _followers(nodes: Sequence[NodeState], first: Mapping[str, Any]) -> list[str]:
-    """Return ranks that failed after the first, because of it or on their own."""
-    return [
+def _launcher(nodes: Sequence[NodeState], first: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the last words of a launcher of which only a daemon elsewhere has failed."""
+    if not is_daemon(first):
+        return
+    for node in nodes:
+        for exit_ in node.exits:
+            if exit_.get("name") == "launcher" and exit_["tail"]:
+                yield f"the launcher on {node.ref.host.name} said:"
+                yield from (f"  {line}" for line in exit_["tail"][-TAIL_LINES:])
+
+
+def _others(nodes: Sequence[NodeState], first: Mapping[str, Any]) -> Iterator[str]:
+    """Yield which ranks failed after the first, because of it or on their own."""
+    followers = [
         f"rank {e['rank']} on {node.ref.host.name} {how(e)}"
         for node in nodes
         for e in node.exits
@@ -154,16 +165,16 @@ def _followers(nodes: Sequence[NodeState], first: Mapping[str, Any]) -> list[str
         and (e["code"] or e["signal"])
         and not e["by_us"]
     ]
+    if followers:
+        yield "failed with it: " + "; ".join(followers)
 
 
 def _rank_failed(
-    ref: JobRef, node: NodeState, record: Mapping[str, Any], followers: list[str]
+    ref: JobRef, node: NodeState, record: Mapping[str, Any], more: Sequence[str]
 ) -> RankFailed:
     faults = (node.ended or {}).get("gpu_faults", ())
     role = node.ref.role(record["rank"])
-    lines = story({**record, "role": role}, node.ref.host.name, faults)
-    if followers:
-        lines.append("failed with it: " + "; ".join(followers))
+    lines = [*story({**record, "role": role}, node.ref.host.name, faults), *more]
     lines.append(f"all other ranks of job {ref.job_id} were ended")
     return _kind(record, faults)(
         "\n".join(lines),

@@ -45,6 +45,14 @@ def test_what_ended_jobs_left_is_removed_on_demand(jobs_on, make_fleet, shell):
     assert {path.rpartition("/")[2] for path in left} <= {"boot_id", "housekeeping"}
 
 
+@pytest.mark.parametrize("option", ["--days", "--max-gb"])
+@pytest.mark.parametrize("number", ["-1", "nan", "inf", "x"])
+def test_a_limit_that_is_none_removes_nothing(jobs, shell, option, number):
+    jobs.run("pass")
+    done = shell("gc", f"{option}={number}")
+    assert (done.status, done.out) == (2, "")
+
+
 def test_each_task_says_how_long_its_folders_stay(jobs, shell):
     short = jobs.run("pass", keep_days=0.0).plan.spec.job_id
     jobs.run("pass", keep_days=7.0)

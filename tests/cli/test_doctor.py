@@ -24,6 +24,12 @@ def test_a_fleet_in_order_is_shown_row_by_row(jobs, fleet, shell):
         assert row.endswith(f"eth0 {host.address}")
 
 
+def test_an_interpreter_that_is_not_there_is_told(jobs, shell):
+    done = shell("doctor", "--python", "/nope/python")
+    assert done.status == 1
+    assert "python /nope/python cannot be run: there is none" in done.out
+
+
 def test_a_hostfile_needs_no_airflow(fleet, shell, tmp_path):
     (tmp_path / "hosts").write_text(fleet.hosts_text(slots=1))
     login = ("--user", fleet.hosts[0].user, "--key-file", str(fleet.key_file))

@@ -84,6 +84,9 @@ def test_logs_are_told_by_rank_and_time(jobs, shell):
     ranks = [line for line in done.out.splitlines() if line.startswith("[rank")]
     assert ranks == ["[rank 0 gpu1] on 0", "[rank 1 gpu2] on 1"]
     assert shell("logs", name, "--rank", "1").out == "[rank 1 gpu2] on 1\n"
+    none = shell("logs", name, "--rank", "9")
+    assert (none.status, none.out) == (2, "")
+    assert "has no rank 9 on these hosts: 0, 1" in none.err
     assert name in shell("ps", "--all").out
     assert name not in shell("ps").out
 

@@ -226,6 +226,17 @@ def test_an_mpi4py_for_another_mpi_is_refused_before_any_rank(jobs):
     mpich = Mpi("mpich").python.replace("bin/python", "bin/mpirun")
     with pytest.raises(PreflightFailed, match="gpu2: mpi4py does not fit mpirun"):
         jobs.run(HELLO, **{**fields, "mpi": MpiOptions(program=mpich)})
+    for name in ("mpich", "intelmpi"):
+        fields = {**Mpi(name).fields, "mpi": MpiOptions(program=DEBIAN)}
+        with pytest.raises(PreflightFailed, match="gpu2: mpi4py does not fit mpirun"):
+            jobs.run(HELLO, **fields)
+
+
+def test_an_mpirun_that_refuses_is_heard_wherever_its_daemons_end(jobs):
+    options = MpiOptions(arguments=("--bind-to", "core"))
+    fields = {**Mpi("openmpi5").fields, "mpi": options, "nproc_per_node": 3, "oversubscribe": True}
+    error = jobs.run(HELLO, **fields).error
+    assert "more cpus than are available" in " ".join(error.message.split())
 
 
 def test_ranks_that_are_each_alone_are_no_success(jobs):

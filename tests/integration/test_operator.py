@@ -10,12 +10,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import TaskDeferralError, TaskDeferred
+from airflow.sdk.exceptions import AirflowTaskTimeout, TaskDeferralError, TaskDeferred
 from structlog.testing import capture_logs
 
 from distributed_training.errors import (
     HostUnreachable,
     JobCancelled,
+    JobTimeout,
     NodeLost,
     OutputMissing,
     PlanError,
@@ -163,6 +164,23 @@ def test_a_cleared_task_ends_what_was_left_running_and_trains_anew(operator, con
     cleared(context)
     assert operator("true").execute(context)["job_id"] != first
     assert not with_environment(f"DT_JOB_ID={first}")
+
+
+def test_a_task_whose_time_is_over_in_the_worker_ends_its_ranks(operator, context):
+    """There Airflow interrupts a task by an exception of its own, in a signal handler."""
+
+    def interrupt(*_):
+        raise AirflowTaskTimeout("Timeout, PID: 1")
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    threading.Timer(4, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+    try:
+        with pytest.raises(JobTimeout, match="execution_timeout was over"):
+            operator("sleep 600").execute(context)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    job = context["task_state_store"]["job"]["ref"]["job_id"]
+    assert not with_environment(f"DT_JOB_ID={job}")
 
 
 def test_a_try_does_not_begin_while_a_host_cannot_say_what_runs_there(

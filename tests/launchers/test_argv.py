@@ -46,6 +46,7 @@ def test_torchrun_gets_the_addresses_of_the_plan_and_our_rank_command():
     assert words[:3] == ("python3", "-m", "torch.distributed.run")
     assert {"--nnodes=2", "--nproc-per-node=2", "--node-rank=1"} < set(words)
     assert {"--master-addr=10.0.0.1", "--master-port=20001", "--local-addr=10.0.0.2"} < set(words)
+    assert any(word.startswith("--log-dir=") and word.endswith("/1/torchrun") for word in words)
     assert words[-4:] == ("rank", "--", "python3", "train.py")
 
 

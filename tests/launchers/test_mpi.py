@@ -195,6 +195,11 @@ def test_what_mpirun_tells_a_rank_is_refused_as_a_variable(name):
         plan(host_env={"gpu2": {name: "0"}})
 
 
+def test_a_program_among_the_arguments_of_mpirun_is_refused():
+    with pytest.raises(PlanError, match="begin with 'true', which mpirun would take"):
+        command(options={"arguments": ("true",)})
+
+
 def test_more_ranks_than_slots_are_refused_with_the_numbers_unless_that_is_meant():
     """Case B54: the host list and the number of processes did not agree."""
     with pytest.raises(PlanError, match=r"nproc_per_node=4, but it has 1 slots .*oversubscribe"):

@@ -53,6 +53,14 @@ def test_all_nodes_that_succeeded_are_a_success():
     assert judged(exited(0, 0), exited(3, 0), states=("success", "success")) is None
 
 
+def test_a_launcher_is_heard_where_only_its_daemon_failed_by_itself():
+    daemon = exited(None, 1, name="daemon-1")
+    launcher = exited(None, None, "SIGTERM", t=2.0, by_us=True, name="launcher", tail=["too few"])
+    message = cause(daemon, launcher).message
+    assert message.startswith("a daemon of the launcher on gpu1 exited with status 1")
+    assert "the launcher on gpu1 said:\n  too few" in message
+
+
 def test_the_first_failure_wins_over_ranks_that_it_pulled_down():
     """Cases B31, B32."""
     error = cause(exited(0, 1, t=9.0), exited(3, 7, t=5.0, tail=["boom"]), exited(2, 0))

@@ -26,11 +26,12 @@ UNDERSTOOD = {
     "mpich": ("mpich", "intelmpi"),
     "intelmpi": ("intelmpi", "mpich"),
 }
-LIBRARY = """
+MARK = "the library says: "
+LIBRARY = f"""
 import mpi4py
 mpi4py.rc.initialize = False
 from mpi4py import MPI
-print("\\n\\n" + MPI.Get_library_version())
+print("\\n{MARK}" + MPI.Get_library_version())
 """
 HYDRA = "mpiexec.hydra"  # what Intel's mpirun looks for on the PATH, and calls
 
@@ -89,8 +90,7 @@ def mismatch(python: str | None, mpirun: Json, env: dict[str, str]) -> Json | No
     Each rank would be alone in a group of its own, and all of them would succeed.
     """
     told = output_of([python, "-c", LIBRARY], env) if python else None
-    library = (told or "").rpartition("\n\n")[2]
-    family, version = told_by(library)
+    family, version = told_by((told or "").rpartition(MARK)[2])
     if not family or family in UNDERSTOOD[mpirun["family"]]:
         return None
     ranks, launcher = f"{TITLES[family]} {version}", TITLES[mpirun["family"]]

@@ -18,7 +18,7 @@ from .mpi import mismatch
 from .network import knock
 from .node import own_variables
 from .processes import Process
-from .programs import versions
+from .programs import missing_python, versions
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -144,17 +144,8 @@ class Preflight:
 
     def python(self) -> Json | None:
         """Find the interpreter of the ranks."""
-        import shutil
-
         python = self.request.get("python")
-        if not python:
-            return None
-        path = os.path.join(self.work, python) if "/" in python else python
-        if shutil.which(path, path=self.env.get("PATH", os.defpath)):
-            return None
-        why = "it exists but may not be executed" if os.path.exists(path) else "there is none"
-        do = "set python= to an interpreter of this host, or install it"
-        return problem(f"python {python} cannot be run", why, do)
+        return missing_python(python, self.env, self.work) if python else None
 
     def mpi(self) -> Json | None:
         """See that the ranks' MPI is that of mpirun."""

@@ -6,6 +6,8 @@ import contextlib
 import json
 import os
 
+from .errors import problem
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,12 +47,30 @@ def output_of(command: Sequence[str], env: dict[str, str] | None = None) -> str 
     return None
 
 
-def versions(python: str, env: dict[str, str], folder: str) -> Json:
-    """Return the versions of an interpreter and of frameworks there, without importing these."""
+def find_python(python: str, env: dict[str, str], folder: str) -> str | None:
+    """Return the path of an interpreter that can be run.
+
+    :param folder: that a relative path begins in
+    """
     import shutil
 
     program = os.path.join(folder, python) if "/" in python else python
-    path = shutil.which(program, path=env.get("PATH", os.defpath))
+    return shutil.which(program, path=env.get("PATH", os.defpath))
+
+
+def missing_python(python: str, env: dict[str, str], folder: str) -> Json | None:
+    """Return the finding that an interpreter cannot be run."""
+    if find_python(python, env, folder):
+        return None
+    there = "/" in python and os.path.exists(os.path.join(folder, python))
+    why = "it exists but may not be executed" if there else "there is none"
+    do = "set python= to an interpreter of this host, or install it"
+    return problem(f"python {python} cannot be run", why, do)
+
+
+def versions(python: str, env: dict[str, str], folder: str) -> Json:
+    """Return the versions of an interpreter and of frameworks there, without importing these."""
+    path = find_python(python, env, folder)
     told = output_of([path, "-c", VERSIONS, *FRAMEWORKS], env) if path else None
     with contextlib.suppress(ValueError):
         record = json.loads((told or "").rpartition("\n\n")[2])

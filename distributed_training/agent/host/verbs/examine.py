@@ -6,7 +6,7 @@ import os
 
 from ..gpus import gpu_processes, gpus, in_use
 from ..logind import logind
-from ..programs import versions
+from ..programs import missing_python, versions
 from ..slots import busy_slots
 
 TYPE_CHECKING = False
@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 def examine(request: Json, call: Call) -> Json:
     """Look at what a preflight looks at, beyond an offer."""
     python = request.get("python") or "python3"
-    found = versions(python, dict(os.environ), os.path.expanduser("~"))
+    home = os.path.expanduser("~")
+    found = versions(python, dict(os.environ), home)
     free = {gpu["uuid"] for gpu in gpus()} - {slot[4:] for slot in busy_slots()}
     foreign = gpu_processes(free)
-    findings = [in_use(foreign) if foreign else None, logind()]
+    missing = missing_python(python, dict(os.environ), home)
+    findings = [missing, in_use(foreign) if foreign else None, logind()]
     return {"ok": True, "versions": found, "problems": [each for each in findings if each]}
