@@ -33,8 +33,9 @@ async def ps(session: Session, given: argparse.Namespace) -> int:
         print(json.dumps(nodes, indent=2))
     elif nodes:
         print("\n".join(aligned([COLUMNS, *map(row, nodes)])))
-    else:
-        print("no job is left on these hosts" if given.all else "no job runs on these hosts")
+    elif answers.given:
+        where = ", ".join(answers.given)
+        print(f"no job is left on {where}" if given.all else f"no job runs on {where}")
     return answers.tell_missing()
 
 
