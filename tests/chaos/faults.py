@@ -35,11 +35,24 @@ class Faults:
         self.stage = stage
         self.ledger = ledger
         self._busy: set[str] = set()
+        self._killed_now: set[str] = set()  # parts of Airflow that are to stay down for a while
 
     def steps(self, fault: Fault) -> Steps:
         """Return what a fault does, step by step."""
         steps: Steps = getattr(self, fault.kind)(fault)
         return steps
+
+    def revive(self) -> None:
+        """Start again what has ended by itself, as a machine's own supervisor would.
+
+        A triggerer may be frozen while it has SQLite's lock; a scheduler that starts ends then.
+        """
+        for name, program in self.stage.airflow.components.items():
+            ended = program.process is not None and program.process.poll() is not None
+            if ended and name not in self._killed_now:
+                self.stage.say(f"{name} has ended by itself; it is started again")
+                self.ledger.excuse_unsettled(f"the {name} ended by itself")
+                program.start()
 
     # Airflow
 
@@ -227,10 +240,12 @@ class Faults:
 
     def _killed(self, name: str, pause: float) -> Steps:
         with (yield from self._alone(name)):
+            self._killed_now.add(name)
             self.stage.airflow.kill(name)
             if pause:  # without one nobody may ask in between: the API server answers no more
                 yield pause
             self.stage.airflow.components[name].start()
+            self._killed_now.discard(name)
             yield from self._well(name)
 
     def _restarted(self, name: str) -> Steps:

@@ -70,6 +70,7 @@ class Player:
             time.sleep(0.2)
 
     def _go_on(self) -> None:
+        self.faults.revive()
         for step in list(self._under_way):
             due, fault, steps = step
             if time.monotonic() >= due:
@@ -90,6 +91,7 @@ class Player:
 
     def _settle(self) -> Findings:
         self.say("faults are over: waiting for every run to end")
+        self.faults.revive()
         self.stage.airflow.wait_until_healthy()
         hangs = self._wait_for_runs()
         orphans = self._wait_for_processes()
@@ -104,6 +106,7 @@ class Player:
         end = time.monotonic() + LAST_END
         due: dict[str, float] = {}
         while (active := self.ledger.active()) and time.monotonic() < end:
+            self.faults.revive()
             endless = [entry for entry in active if entry.job.lines is None]
             for entry in endless:
                 # More than once: what a user does while the scheduler looks on may be undone.
