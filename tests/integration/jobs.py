@@ -25,6 +25,19 @@ if TYPE_CHECKING:
     from distributed_training.run.agents import HostAgent
 
 SCRIPT = Program("script", "train.py")
+# As setup: takes the port of the ranks in the moment that it is free, as if somebody were faster.
+THIEF = """cat > thief.py <<'END'
+import os, socket, time
+port = int(os.environ["MASTER_PORT"])
+while True:
+    try:
+        thief = socket.create_server(("", port))
+        break
+    except OSError:
+        time.sleep(0.001)
+time.sleep(30)
+END
+setsid python3 thief.py >/dev/null 2>&1 &"""
 
 
 @dataclass

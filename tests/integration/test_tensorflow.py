@@ -24,6 +24,7 @@ from distributed_training.run.stop import stop
 from distributed_training.run.verdict import is_port_taken
 from distributed_training.run.watch import Watcher
 from distributed_training.triggers import base
+from tests.integration.jobs import THIEF
 from tests.integration.tasks import Task, event_of, stored
 from tests.offers import spec
 
@@ -147,20 +148,6 @@ def test_a_worker_that_fails_is_named_and_not_those_that_it_pulled_down(jobs, py
     assert (job.error.rank, job.error.host, job.error.exit_code) == (1, "gpu2", 1)
     assert "rank 1 (worker 1) on gpu2 exited with status 1" in job.error.message
     assert "KeyError: 'layer'" in job.error.message
-
-
-THIEF = """cat > thief.py <<'END'
-import os, socket, time
-port = int(os.environ["MASTER_PORT"])
-while True:
-    try:
-        thief = socket.create_server(("", port))
-        break
-    except OSError:
-        time.sleep(0.001)
-time.sleep(30)
-END
-setsid python3 thief.py >/dev/null 2>&1 &"""
 
 
 def test_a_port_taken_between_lease_and_use_is_told_as_such(jobs, python):

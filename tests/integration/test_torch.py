@@ -7,6 +7,7 @@ import json
 import pytest
 
 from distributed_training.errors import GroupNotFormed
+from tests.integration.jobs import THIEF
 
 LAUNCHERS = pytest.mark.parametrize("launcher", ["process", "torchrun"])
 
@@ -120,18 +121,6 @@ def test_a_port_taken_between_lease_and_use_is_told_as_such(jobs, torch_python, 
     """Case B41: rank 0 finds its port taken, as if somebody had been faster."""
     from distributed_training.run.verdict import is_port_taken
 
-    setup = """[ "$NODE_RANK" = 0 ] || exit 0
-cat > thief.py <<'END'
-import os, socket, sys, time
-port = int(os.environ["MASTER_PORT"])
-while True:
-    try:
-        thief = socket.create_server(("", port))
-        break
-    except OSError:
-        time.sleep(0.001)
-time.sleep(30)
-END
-setsid python3 thief.py >/dev/null 2>&1 &"""
+    setup = f'[ "$NODE_RANK" = 0 ] || exit 0\n{THIEF}'
     job = jobs.run(REDUCE, python=str(torch_python), launcher=launcher, setup=setup)
     assert is_port_taken(job.error), job.error
