@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow.sdk import ObjectStoragePath
-
 from dev.setup import hosts_python
+from tests.e2e.learnt import assert_one_good_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,16 +21,4 @@ def test_ranks_of_an_mpirun_learn_the_same_model_and_it_is_good(trigger: Trigger
     run.wait_for_line("train", "[rank 3 gpu2] rank 3 of 4: 32 digits a step of 1437, on gpu2")
     run.wait_for_line("train", "[rank 3 gpu2] rank 3: the averaged gradient is that of the whole")
     run.wait_for_line("train", "[rank 0 gpu1] epoch 40: loss=")
-
-    assert run.wait() == "success", run.story("train")
-    trained = run.xcom("train")
-    assert trained["hosts"] == ["gpu1", "gpu2"]
-    assert trained["metrics"]["epoch"] == 40
-    assert len(trained["result"]["checksums"]) == trained["world_size"] == 4
-    assert len(set(trained["result"]["checksums"])) == 1
-
-    report = run.xcom("report")
-    assert report["accuracy"] >= 0.9
-    assert report["loss"] == trained["result"]["loss"]
-    assert ObjectStoragePath(report["model"]).exists()
-    assert any(ObjectStoragePath(report["logs"]).rglob("rank-3.log"))
+    assert_one_good_model(run, epochs=40)
