@@ -9,7 +9,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,20 +30,33 @@ ENVIRONMENT = {"PATH": SEARCHED, "LC_ALL": "C.UTF-8"}
 
 
 @contextmanager
+def database() -> Iterator[dict[str, str]]:
+    """Run Postgres for as long as the block lasts; yield the variables by which Airflow uses it."""
+    with _folder() as folder, _running(*_postgres(folder)):
+        address = f"postgresql+psycopg2://{USER}@/{USER}?host={folder}"
+        yield {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": address}
+
+
+@contextmanager
 def teams_services() -> Iterator[dict[str, str]]:
     """Run both for as long as the block lasts; yield the variables by which Airflow uses them."""
-    with _folder() as folder, ExitStack() as stack:
-        for program, ready in (_redis(folder), _postgres(folder)):
-            program.start()
-            stack.callback(program.end, grace=10)
-            _wait_for(program, ready)
+    with database() as variables, _folder() as folder, _running(*_redis(folder)):
         yield {
+            **variables,
             "AIRFLOW__CORE__EXECUTOR": "CeleryExecutor",
             "AIRFLOW__CELERY__BROKER_URL": f"redis+socket://{folder}/redis.sock",
-            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": (
-                f"postgresql+psycopg2://{USER}@/{USER}?host={folder}"
-            ),
         }
+
+
+@contextmanager
+def _running(program: Program, ready: list[str]) -> Iterator[None]:
+    """Run a server for as long as the block lasts, once it is ready."""
+    program.start()
+    try:
+        _wait_for(program, ready)
+        yield
+    finally:
+        program.end(grace=10)
 
 
 @contextmanager

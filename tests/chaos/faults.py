@@ -43,10 +43,7 @@ class Faults:
         return steps
 
     def revive(self) -> None:
-        """Start again what has ended by itself, as a machine's own supervisor would.
-
-        A triggerer may be frozen while it has SQLite's lock; a scheduler that starts ends then.
-        """
+        """Start again what has ended by itself, as a machine's own supervisor would."""
         for name, program in self.stage.airflow.components.items():
             ended = program.process is not None and program.process.poll() is not None
             if ended and name not in self._killed_now:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 from dev.airflow import AirflowStack
 from dev.programs import Program, session
 from dev.rest import AirflowError, Run
+from dev.services import database
 from dev.setup import hosts_python
 from tests.chaos.scenario import CONTESTED, DAGS, HOSTS, SLOTS
 from tests.fleet import Fleet, processes
@@ -87,8 +88,10 @@ class Stage:
             self.fleet = stack.enter_context(Fleet.up(len(HOSTS) + 1, kind="namespaces"))
             dags = self.folder / "dags"
             shutil.copytree(Path(__file__).parent / "dags", dags)
+            # With SQLite, a program that is frozen while it writes would stop all the others.
             environment = {
                 **airflow_settings(),
+                **stack.enter_context(database()),
                 "AIRFLOW_CONN_GPU_FLEET_DEFAULT": self._connection(),
             }
             self.airflow = AirflowStack(self.folder / "home", dags, environment, progress=self.say)
