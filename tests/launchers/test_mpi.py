@@ -202,7 +202,7 @@ def test_a_program_among_the_arguments_of_mpirun_is_refused():
 
 def test_more_ranks_than_slots_are_refused_with_the_numbers_unless_that_is_meant():
     """Case B54: the host list and the number of processes did not agree."""
-    with pytest.raises(PlanError, match=r"nproc_per_node=4, but it has 1 slots .*oversubscribe"):
+    with pytest.raises(PlanError, match=r"nproc_per_node=4, but it has 1 slot .*oversubscribe"):
         plan(hosts(slots=(1, 1)), nproc_per_node=4)
     assert plan(hosts(slots=(1, 1)), nproc_per_node=4, oversubscribe=True).world_size == 8
 
