@@ -25,6 +25,7 @@ VERBS = (
     "attach",
     "reach",
     "release",
+    "shrink",
     "relay",
     "relayed",
     "stop",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import json
 import os
@@ -17,7 +16,7 @@ from .errors import Refusal
 from .exits import exit_of
 from .locks import INHERITED_FD
 from .node import Node
-from .rank import FORWARDED, Wrapper
+from .rank import FORWARDED, Wrapper, die_with_parent
 from .records import encode
 
 TYPE_CHECKING = False
@@ -90,14 +89,6 @@ class MpiRank(Wrapper):
         for name in FORWARDED:
             signal.signal(signal.Signals[name], signal.SIG_DFL)
         self.node.ask({"verb": "leave", "succeeded": exit_of(status) == (0, None)})
-
-
-def die_with_parent() -> None:
-    """Let the kernel kill this process with its parent: a rank must not live after MPI_Abort."""
-    with contextlib.suppress(ImportError, OSError, AttributeError):
-        import ctypes
-
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
 
 
 def numbers() -> tuple[int, int]:

@@ -6,6 +6,7 @@ import os
 import time
 
 from .children import scrubbed, set_oom_score, spawn
+from .elastic import Elastic, comes_again
 from .evidence import exit_story
 from .execution import exec_failed
 from .exits import exit_record, reaped
@@ -39,10 +40,12 @@ UNCHECKED = (
 class Started:
     """One process that the supervisor started: a rank, or what launches ranks."""
 
-    def __init__(self, name: str, rank: int | None, pid: int) -> None:
+    def __init__(self, name: str, rank: int | None, pid: int, group: Json | None = None) -> None:
         self.name = name
         self.rank = rank
         self.pid = pid
+        self.group = group
+        self.given_up = False  # ended by us, while the job goes on
         self.began = time.monotonic()
         self.ended = False
 
@@ -57,6 +60,7 @@ class Gang:
         self.expected: set[int] = set()
         self.serving = Serving()
         self.group_size: int | None = None  # that every rank must join, if that is checked
+        self.elastic: Elastic | None = None
         self.begun: set[int] = set()
         self.done: set[int] = set()
         self.start_by = 0.0
@@ -83,6 +87,7 @@ class Gang:
         self._keep, self._packages = keep, packages
         base = scrubbed(request.get("scrub") or ())
         self.expected = set(request.get("ranks") or ())
+        self.elastic = Elastic(request["ranks"]) if request.get("elastic") else None
         self.serving = Serving(request.get("serves"))
         self.group_size = request.get("group_size")
         self.start_by = time.monotonic() + float(request.get("start_timeout") or START_TIMEOUT)
@@ -147,7 +152,12 @@ class Gang:
         for process in self.started.values():
             yield process.name, process.rank
         for rank in self.expected - {process.rank for process in self.started.values()}:
-            yield f"rank-{rank}", rank
+            if self.elastic is None:
+                yield f"rank-{rank}", rank
+
+    def new_logs(self) -> list[tuple[str, int]]:
+        """Return logs, once each, whose names nobody could know before their rank began."""
+        return self.elastic.new_logs() if self.elastic else []
 
     def reap(self) -> None:
         """Record who has ended; orphans that became ours are only buried, unless they are ranks."""
@@ -163,50 +173,83 @@ class Gang:
 
     def read_records(self) -> None:
         """Take over what `agent rank` wrote about the ranks below a launcher."""
-        for entry in os.scandir(self.node.at("ranks")):
+        entries = [each for each in os.scandir(self.node.at("ranks")) if is_record(each.name)]
+        for entry in sorted(entries, key=lambda each: in_order(each.name)):
             inode = entry.inode()  # each record replaces the file
-            if entry.name.endswith(".json") and self._records.get(entry.name) != inode:
+            if self._records.get(entry.name) != inode:
                 record = read_json(entry.path)
                 if entry.name not in self._records:
-                    self._began(record["name"], record["rank"], record["pid"])
-                    started = Started(record["name"], record["rank"], record["pid"])
-                    self.programs[record["pid"]] = started
+                    self._begins(record)
                 self._records[entry.name] = inode
                 if "elapsed" in record:
-                    self.programs.pop(record["pid"], None)
-                    self._exit(record)
+                    program = self.programs.pop(record["pid"], None)
+                    self._exit(record, given_up=bool(program and program.given_up))
         self._adopt()
+
+    def _begins(self, record: Json) -> None:
+        """Take over that a launcher has started a rank."""
+        name, rank, pid = record["name"], record["rank"], record["pid"]
+        self._began(name, rank, pid)
+        self.programs[pid] = Started(name, rank, pid, record.get("group"))
+        if self.elastic:
+            news = self.elastic.begins(record)
+            self.expected = self.elastic.ranks
+            self.done.discard(rank)
+            if news:
+                self.journal.add("note", m=news)
+
+    def shrink(self, nodes: int) -> None:
+        """Let ranks begin anew that have peers on a host that is lost.
+
+        :param nodes: how many are left of the job
+        """
+        if self.elastic and (ended := self.elastic.give_up(self.programs.values(), nodes)):
+            why = "had peers on a host that is lost; torchrun goes on without these, if it may"
+            self.journal.add("note", m=f"{numbered(set(ended))} {why}")
 
     def _adopt(self) -> None:
         """Record ends of ranks whose wrapper an mpirun had killed, so that they became ours."""
         for pid in self.programs.keys() & self._orphans.keys():
             rank = self.programs.pop(pid)
             elapsed = time.monotonic() - rank.began
-            self._exit(exit_record(rank.name, rank.rank, pid, self._orphans[pid], elapsed))
+            record = exit_record(rank.name, rank.rank, pid, self._orphans[pid], elapsed)
+            self._exit({**record, "group": rank.group, "asked": True}, given_up=rank.given_up)
 
-    def _exit(self, record: Json) -> None:
+    def _exit(self, record: Json, *, given_up: bool = False) -> None:
         if self.serving.may_fall(record["rank"]):
             self._fell(record)
             return
         story = exit_story(self.node, record)
-        evidence = [] if self.by_us else self._memory(record, story["tail"])
+        by_us = self.by_us or given_up
+        evidence = [] if by_us else self._memory(record, story["tail"])
         found = {"oom": bool(evidence), "evidence": evidence, "alone": self._alone(record)}
-        self.journal.add("exit", **record, **story, by_us=self.by_us, **found)
+        again = bool(self.elastic) and not self.by_us and comes_again(record)
+        self.journal.add("exit", **record, **story, by_us=by_us, again=again, **found)
         succeeded = record["code"] == 0 and not found["alone"]
-        if record["rank"] is not None and succeeded:
+        if again and (record["asked"] or not succeeded):
+            self._make_up(record, by_us=by_us)
+        elif record["rank"] is not None and succeeded:
             self.done.add(record["rank"])
             self._last_done = time.monotonic()
         elif record["rank"] is not None or not self.expected:
             self.failed = self.failed or not succeeded
 
+    def _make_up(self, record: Json, *, by_us: bool) -> None:
+        """Say that the end of a rank is not that of the job."""
+        if not record["asked"] and not by_us:
+            how = record["signal"] or f"status {record['code']}"
+            left = f"{record['group']['restarts_left']} restarts were left"
+            self.journal.add("note", m=f"rank {record['rank']} has failed ({how}); {left}")
+
     def _alone(self, record: Json) -> dict[str, int]:
         """Return the groups of a rank that succeeded by itself, if it should have joined others."""
         if record["rank"] is None or record["code"] != 0 or self.by_us or not self.group_size:
             return {}
+        wanted = record["group"]["world_size"] if self.elastic else self.group_size
         sizes = joined(self.node, record["rank"])
         if not sizes and record["rank"] == 0:
             self.journal.add("note", m=UNCHECKED)
-        return alone(sizes, self.group_size)
+        return alone(sizes, wanted if wanted > 1 else None)
 
     def _fell(self, record: Json) -> None:
         story = exit_story(self.node, record)
@@ -234,7 +277,9 @@ class Gang:
             return "ranks done", "success"
         if missing or not self.expected:
             return self._waiting(missing)
-        lingers = not all(ended) and time.monotonic() < self._last_done + grace
+        # An elastic torchrun waits by itself, and for no longer than it must: its peers need it.
+        patient = bool(self.elastic) or time.monotonic() < self._last_done + grace
+        lingers = not all(ended) and patient
         return None if lingers else ("ranks done", "success")
 
     def _waiting(self, missing: set[int]) -> tuple[str, str] | None:
@@ -249,3 +294,13 @@ class Gang:
 def numbered(ranks: set[int]) -> str:
     """Return ranks in words."""
     return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, sorted(ranks)))}"
+
+
+def is_record(name: str) -> bool:
+    """Tell whether a file is what `agent rank` wrote of a rank."""
+    return name.endswith(".json")
+
+
+def in_order(name: str) -> list[int]:
+    """Return a key that puts the records of what was started later behind the others."""
+    return [int(part) for part in name.split(".")[:-1]]

@@ -16,6 +16,7 @@ from .facts import boot_id
 from .files import disk_free, read_text, write_json, write_whole
 from .gpu_faults import gpu_faults, gpu_health
 from .journal import Journal
+from .leftovers import leave_nothing
 from .logs import Logs
 from .members import ACTIVE_POLL, Ending, Members
 from .mpi_rank import command
@@ -25,7 +26,6 @@ from .ranks import Gang
 from .records import encode
 from .relays import Relays
 from .reservation import Reservation
-from .shm import leave_no_shm
 from .wakeups import Wakeups
 from .withheld import note_fault
 
@@ -149,7 +149,7 @@ class Supervisor:
             self.answer(client, message)
         self.gang.oom_kills.note()
         self.gang.reap()
-        self.gang.read_records()
+        self.read_records()
         self.judge(signals)
         over = self.ending is not None and self.ending.step()
         self.gang.by_us = self.ending is not None
@@ -162,6 +162,12 @@ class Supervisor:
             self.refreshed = time.monotonic()
             self.reservation.refresh()
         return over
+
+    def read_records(self) -> None:
+        """Take over what is known of ranks below a launcher."""
+        self.gang.read_records()
+        for name, rank in self.gang.new_logs():
+            self.logs.add(name, rank)
 
     def wait(self) -> set[int]:
         """Wait for a signal, a message or the time to look at the logs, and return the signals."""
@@ -206,16 +212,17 @@ class Supervisor:
     def finish(self) -> None:
         """Write the last line, give everything back and answer whoever waits for that."""
         self.gang.reap()  # those that ended after the last look at them
-        self.gang.read_records()
+        self.read_records()
         self.logs.finish()
         self.note_full_disk()
         survivors = self.ending.survivors if self.ending else []
-        leave_no_shm(self.since)
+        leave_nothing(self.since)
         failed = self.gpus and self.gang.failed  # else nobody asks how the GPUs are
         faults = gpu_faults(self.gpus, self.gpu_health, self.gang.kernel) if failed else []
         if any(fault["hardware"] for fault in faults):
             note_fault(f"under job {self.node.key['job']}, {faults[0]['m']}")
         end = {"state": self.state, "reason": self.reason, "survivors": survivors}
+        end.update(self.gang.elastic.told if self.gang.elastic else {})
         self.journal.add("ended", **end, gpu_faults=faults)
         until = time.monotonic() + (0 if self.refusal else JOURNAL_TIMEOUT)
         while self.journal.flush() and self.journal.backlog and time.monotonic() < until:
@@ -354,6 +361,12 @@ class Supervisor:
         """Let ranks end that serve others: these have done their work, on all hosts."""
         if self.gang.serving.release():
             self.journal.add("released")
+        client.reply({"ok": True})
+
+    def on_shrink(self, client: Client, message: Json) -> None:
+        """Let ranks begin anew that wait for those of a lost host."""
+        if not self.ending:
+            self.gang.shrink(int(message["nodes"]))
         client.reply({"ok": True})
 
     def on_stop(self, client: Client, message: Json) -> None:

@@ -9,9 +9,9 @@ import time
 from .evidence import exit_story
 from .exits import exit_record, reaped
 from .journal import Journal, events
+from .leftovers import leave_nothing
 from .members import ACTIVE_POLL, Ending, Members
 from .processes import Process
-from .shm import leave_no_shm
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def take_over(node: Node, why: str) -> None:
         statuses.update(reaped())
         time.sleep(ACTIVE_POLL)
     statuses.update(reaped())
-    leave_no_shm(float(state.get("since") or time.time()))
+    leave_nothing(float(state.get("since") or time.time()))
     exits = [lost_exit(node, event, statuses.get(event["pid"])) for event in unfinished(node)]
     note = {"m": f"the last lines of the ranks may only be in {node.at('logs')}"}
     end = {"state": "lost", "reason": f"agent lost: {why}", "survivors": ending.survivors}

@@ -1,0 +1,78 @@
+"""The ranks of a node whose torchrun may start them again: with other numbers, and other peers."""
+
+from __future__ import annotations
+
+import signal
+
+from .processes import Process
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from .ranks import Started
+    from .records import Json
+
+
+class Elastic:
+    """Which ranks a node has now.
+
+    :param ranks: that it has by the plan, in the order of their local ranks
+    """
+
+    def __init__(self, ranks: Sequence[int]) -> None:
+        self._places = dict(enumerate(ranks))
+        self._world_size = 0
+        self._processes: dict[int, Process] = {}
+        self._logs: list[tuple[str, int]] = []
+
+    @property
+    def ranks(self) -> set[int]:
+        """Their numbers."""
+        return set(self._places.values())
+
+    @property
+    def told(self) -> Json:
+        """What the last line of the journal tells of them."""
+        return {"ranks": sorted(self.ranks), "world_size": self._world_size}
+
+    def begins(self, record: Json) -> str | None:
+        """Note a rank that torchrun has started, and return what to tell of its group, once."""
+        group = record["group"]
+        self._places[group["local_rank"]] = record["rank"]
+        self._world_size = group["world_size"]
+        self._logs.append((record["name"], record["rank"]))
+        if process := Process.find(record["pid"]):
+            self._processes[record["pid"]] = process
+        if group["local_rank"] != 0:
+            return None
+        ranks, nodes = group["world_size"], group["nodes"]
+        return f"torchrun starts ranks, here from number {record['rank']}: {ranks} on {nodes} nodes"
+
+    def new_logs(self) -> list[tuple[str, int]]:
+        """Return name and rank of each log that has come since the last call."""
+        new, self._logs = self._logs, []
+        return new
+
+    def give_up(self, ranks: Iterable[Started], nodes: int) -> list[int]:
+        """End ranks that have peers on a host that is lost: they may wait for these for ever.
+
+        torchrun notices, and starts its ranks again with those on the hosts that are left.
+
+        :param nodes: how many these are
+        :return: numbers of the ranks
+        """
+        ended = []
+        for each in ranks:
+            process = self._processes.get(each.pid)
+            if process and each.group and each.group["nodes"] > nodes:
+                each.given_up = True
+                process.send(signal.SIGKILL)
+                ended.append(each.rank or 0)
+        return sorted(ended)
+
+
+def comes_again(record: Json) -> bool:
+    """Tell whether torchrun goes on after the end of a rank, which it wanted or makes up for."""
+    group = record.get("group")
+    return bool(group) and (record["asked"] or group["restarts_left"] > 0)
