@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     Steps = Generator[float, None, None]
 
-PATIENCE = 120.0  # seconds that a fault waits for something that it can befall
+PATIENCE = 180.0  # seconds that a fault waits for something that it can befall
 
 
 class Faults:
