@@ -137,8 +137,8 @@ def _slots(
         raise PlanError(
             f"{offer.host.name}: nproc_per_node={count}, but it has {len(every)} "
             f"slot{'s' * (len(every) > 1)} ({', '.join(slot.name for slot in every)}); ask for "
-            "fewer, raise `slots=` in the fleet, or set oversubscribe=True to run several ranks on a "
-            "slot",
+            "fewer, raise `slots=` in the fleet, or set oversubscribe=True to run several ranks "
+            "on a slot",
             host=offer.host.name,
         )
     free_first = sorted(range(len(every)), key=lambda n: every[n].name in offer.busy)
