@@ -5,6 +5,8 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
+import shutil
+import subprocess
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -144,6 +146,20 @@ def test_segments_that_somebody_uses_are_kept(job: Job, segment: Path) -> None:
         job.start("pass")
         job.journal()
         assert segment.exists()
+
+
+def test_files_of_an_mpirun_are_kept_while_one_of_the_same_user_runs(
+    job: Job, tmp_path: Path
+) -> None:
+    sessions, mpirun = Path(f"/tmp/ompi.{secrets.token_hex(4)}"), tmp_path / "mpirun"
+    shutil.copy("/bin/sleep", mpirun)
+    with subprocess.Popen([mpirun, "600"]) as other:
+        try:
+            job.run(f"import os; os.mkdir('{sessions}')")
+            assert sessions.exists()
+        finally:
+            other.kill()
+            sessions.rmdir()
 
 
 # --- looking on
