@@ -20,7 +20,7 @@ SCRUB = (
     "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK",
     "GROUP_WORLD_SIZE", "ROLE_*", "CROSS_RANK", "CROSS_SIZE", "MASTER_ADDR", "MASTER_PORT",
     "AZ_BATCH_MASTER_NODE", "AZ_BATCHAI_MPI_MASTER_NODE", "TF_CONFIG", "CUDA_VISIBLE_DEVICES",
-    "DT_*",
+    "JAX_COORDINATOR_*", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "JAX_LOCAL_DEVICE_IDS", "DT_*",
 )  # fmt: skip
 
 # What a rank is, is the plan's to say: a user's value would make the ranks disagree, or lose what
@@ -128,17 +128,20 @@ def interface_environment(plan: Plan, node: Node) -> dict[str, str]:
     return {"NCCL_SOCKET_IFNAME": f"={node.interface}"}  # `=`: this name, not a prefix of it
 
 
-def check_environment(spec: JobSpec) -> None:
-    """Refuse variables that a user must not set, and values that no process can be given."""
+def check_environment(spec: JobSpec, reserved: Sequence[str] = ()) -> None:
+    """Refuse variables that a user must not set, and values that no process can be given.
+
+    :param reserved: names that the launcher sets besides those of all
+    """
     by_host: dict[str, Mapping[str, str]] = {"env": spec.env}
     by_host |= {f"host_env[{name!r}]": env for name, env in spec.host_env.items()}
     for where, env in by_host.items():
         for name, value in env.items():
-            _check_variable(where, name, value)
+            _check_variable(where, name, value, (*RESERVED, *reserved))
 
 
-def _check_variable(where: str, name: str, value: str) -> None:
-    if any(fnmatchcase(name, pattern) for pattern in RESERVED):
+def _check_variable(where: str, name: str, value: str, reserved: Sequence[str]) -> None:
+    if any(fnmatchcase(name, pattern) for pattern in reserved):
         hint = f"set {ARGUMENTS[name]}= instead" if name in ARGUMENTS else "take it out"
         raise PlanError(f"{where} sets {name}, which the launcher sets for each rank: {hint}")
     if not name or "=" in name or "\0" in name or "\0" in value:

@@ -7,6 +7,7 @@ from typing import Any
 from distributed_training import __version__
 
 NAME = "Distributed training"
+OPERATORS = ("torch", "mpi", "tensorflow", "jax")
 
 HOSTS = """\
 # name  slots    how others reach it  how SSH reaches it
@@ -112,7 +113,7 @@ def get_provider_info() -> dict[str, Any]:
                 "tags": ["software"],
             }
         ],
-        "operators": [_modules("operators.torch", "operators.mpi", "operators.tensorflow")],
+        "operators": [_modules(*(f"operators.{name}" for name in OPERATORS))],
         "hooks": [_modules("hooks.fleet")],
         "triggers": [_modules("triggers.job", "triggers.queue")],
         "connection-types": [

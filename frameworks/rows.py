@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dev.environments import hosts_folder
 from distributed_training.errors import GroupNotFormed, PreflightFailed
+from distributed_training.operators.jax import JaxDistributedOperator
 from distributed_training.operators.mpi import MpiTrainOperator
 from distributed_training.operators.tensorflow import TFMultiWorkerOperator
 from distributed_training.operators.torch import TorchDistributedOperator
@@ -116,9 +117,8 @@ ROWS = (
         partial(huggingface, script="train_gpt2.py"), counted,
     ),
     Row(
-        "jax", "JAX", "jax", "jax", "process",
-        partial(TorchDistributedOperator, source_dir=str(HERE / "jax"), script="train.py"),
-        averaged,
+        "jax", "JAX", "jax", "jax", "jax",
+        partial(JaxDistributedOperator, source_dir=str(HERE / "jax"), script="train.py"), averaged,
     ),
     Row(
         "tensorflow", "MultiWorkerMirrored", "tensorflow-cpu", "tensorflow", "tensorflow",

@@ -71,9 +71,56 @@ def horovod_forms(module: "Any", tell: "Callable[[int], None]") -> None:
 
 
 def jax_forms(module: "Any", tell: "Callable[[int], None]") -> None:
-    """Watch ``jax.distributed.initialize``."""
+    """Watch ``jax.distributed.initialize``, and tell it its numbers."""
     state = module.State
-    state.initialize = after(state.initialize, lambda self, *_, **__: tell(self.num_processes))
+
+    def then(self: "Any", *_: "Any", **__: "Any") -> None:
+        tell(self.num_processes)
+        fail_at_once()
+
+    state.initialize = numbered(after(state.initialize, then))
+
+
+def fail_at_once() -> None:
+    """Let an exception end the process: JAX, at its exit, would wait for the others for minutes."""
+    import atexit
+
+    former, failed = sys.excepthook, []
+
+    def note_failure(*error: "Any") -> None:
+        failed.append(error)
+        former(*error)
+
+    def leave() -> None:
+        if failed:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(1)
+
+    sys.excepthook = note_failure
+    atexit.register(leave)  # it runs before all that JAX has registered while it was imported
+
+
+# What JAX reads from the variables of no cluster but those that it knows.
+JAX_NUMBERS = {"num_processes": "JAX_NUM_PROCESSES", "process_id": "JAX_PROCESS_ID"}
+
+
+def numbered(method: "Callable[..., Any]") -> "Callable[..., Any]":
+    """Return a method that has the numbers of the environment, where its caller gives none."""
+    import functools
+    import inspect
+
+    signature = inspect.signature(method)
+
+    @functools.wraps(method)
+    def wrapped(*arguments: "Any", **options: "Any") -> "Any":
+        call = signature.bind(*arguments, **options)
+        for name, variable in JAX_NUMBERS.items():
+            if call.arguments.get(name) is None and variable in os.environ:
+                call.arguments[name] = int(os.environ[variable])
+        return method(*call.args, **call.kwargs)
+
+    return wrapped
 
 
 def tensorflow_forms(module: "Any", tell: "Callable[[int], None]") -> None:

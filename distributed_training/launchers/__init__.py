@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from distributed_training.errors import PlanError
+from distributed_training.launchers.jax import JaxLauncher
 from distributed_training.launchers.mpi import MpiLauncher
 from distributed_training.launchers.process import ProcessLauncher
 from distributed_training.launchers.tensorflow import TensorFlowLauncher
@@ -18,7 +19,13 @@ if TYPE_CHECKING:
 
 LAUNCHERS: dict[str, Launcher] = {
     launcher.name: launcher
-    for launcher in (ProcessLauncher(), TorchrunLauncher(), MpiLauncher(), TensorFlowLauncher())
+    for launcher in (
+        ProcessLauncher(),
+        TorchrunLauncher(),
+        MpiLauncher(),
+        TensorFlowLauncher(),
+        JaxLauncher(),
+    )
 }
 
 

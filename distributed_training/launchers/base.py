@@ -19,13 +19,15 @@ class Launcher(ABC):
     """One way of starting ranks."""
 
     name: ClassVar[str]
+    reserved: ClassVar[tuple[str, ...]] = ()  # variables that it sets besides those of all
+    needs_site: ClassVar[bool] = False  # our `sitecustomize`, whatever else wants it
 
     def plan(self, spec: JobSpec, offers: Sequence[Offer], attempt: int = 0) -> Plan:
         """Return the complete plan: a pure value that says what runs where.
 
         :raises PlanError: the request cannot be met; nothing was started.
         """
-        check_environment(spec)
+        check_environment(spec, self.reserved)
         plan = self.place(spec, offers, attempt)
         nodes = tuple(
             dataclasses.replace(node, processes=self.processes(plan, node)) for node in plan.nodes
@@ -42,6 +44,11 @@ class Launcher(ABC):
     @abstractmethod
     def processes(self, plan: Plan, node: Node) -> tuple[Process, ...]:
         """Return what the node's agent executes."""
+
+
+def socket_address(host: str, port: int) -> str:
+    """Return where something listens, in one word."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def program_argv(spec: JobSpec, local_rank: str | None = None) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from distributed_training.environment import (
     job_environment,
     user_environment,
 )
-from distributed_training.launchers.base import Launcher, program_argv
+from distributed_training.launchers.base import Launcher, program_argv, socket_address
 from distributed_training.launchers.dealing import dealt
 from distributed_training.placing import assembled
 from distributed_training.plan import Node, Plan, Process, Rank
@@ -70,16 +70,12 @@ def tf_config(plan: Plan, task: Task) -> dict[str, Any]:
     for number, other in enumerate(tasks):
         rank, node = placed[number]
         if rank.port is not None:  # evaluators are no part of the cluster
-            cluster[other.role].append(_address(node.address, rank.port))
+            cluster[other.role].append(socket_address(node.address, rank.port))
     return {
         "cluster": dict(cluster),
         "task": {"type": task.role, "index": task.index},
         "environment": "cloud",
     }
-
-
-def _address(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _environment(plan: Plan, node: Node, rank: Rank) -> dict[str, str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from distributed_training.agent import site
 from distributed_training.environment import SCRUB, node_environment
 from distributed_training.errors import PreflightFailed
+from distributed_training.launchers import LAUNCHERS
 from distributed_training.run.agents import HostAgent, on_all
 from distributed_training.run.job import JobRef
 from distributed_training.run.mesh import mesh
@@ -122,6 +123,12 @@ def _ports(plan: Plan, node: Node) -> list[int]:
     return own or ([plan.master_port] if node is plan.head else [])
 
 
+def _wants_site(plan: Plan) -> bool:
+    """Return whether something of ours runs in the ranks' Python before their program."""
+    wanted = plan.group_size is not None or plan.spec.hang_timeout is not None
+    return wanted or LAUNCHERS[plan.spec.launcher].needs_site
+
+
 def _request(plan: Plan, node: Node, owner: str) -> dict[str, Any]:
     spec = plan.spec
     is_head = node is plan.head
@@ -141,7 +148,7 @@ def _request(plan: Plan, node: Node, owner: str) -> dict[str, Any]:
         "python": spec.python if spec.program.kind != "command" else None,
         "mpirun": None if plan.mpirun is None else dataclasses.asdict(plan.mpirun),
         "orphan_timeout": spec.orphan_timeout,
-        "site": site() if spec.hang_timeout is not None or plan.group_size else None,
+        "site": site() if _wants_site(plan) else None,
         "grace_period": spec.grace_period,
         "stop_signal": spec.stop_signal,
         "keep_days": spec.keep_days,

@@ -13,12 +13,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 def main() -> None:
     """Train, and let process 0 tell what every process has learned."""
-    jax.distributed.initialize(
-        f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}",
-        num_processes=int(os.environ["WORLD_SIZE"]),
-        process_id=int(os.environ["RANK"]),
-        local_device_ids=int(os.environ["LOCAL_RANK"]),  # of the host's GPUs, where it has any
-    )
+    jax.distributed.initialize()
     slopes = np.ravel(multihost_utils.process_allgather(train())).tolist()
     if jax.process_index() == 0:
         Path(os.environ["DT_RESULT_FILE"]).write_text(json.dumps({"slopes": slopes}))

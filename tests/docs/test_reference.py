@@ -12,6 +12,7 @@ import pytest
 from distributed_training import launchers
 from distributed_training.cluster import Cluster
 from distributed_training.operators.base import TrainingOperator
+from distributed_training.operators.jax import JaxDistributedOperator
 from distributed_training.operators.mpi import MpiTrainOperator
 from distributed_training.operators.tensorflow import TFMultiWorkerOperator
 from distributed_training.operators.torch import TorchDistributedOperator
@@ -37,6 +38,7 @@ OPERATORS: dict[type[TrainingOperator], str] = {
     TorchDistributedOperator: "torch.md",
     TFMultiWorkerOperator: "tensorflow.md",
     MpiTrainOperator: "mpi.md",
+    JaxDistributedOperator: "jax.md",
 }
 HOST = ROOT / "distributed_training/agent/host"
 AGENTS_OWN = "DT_LOCK_DIR"  # lets tests keep their locks apart
@@ -58,6 +60,8 @@ def told(name: str) -> set[str]:
 
 
 def parameters(operator: type[TrainingOperator]) -> set[str]:
+    if "__init__" not in vars(operator):
+        return set()  # it has those of every operator
     found = inspect.signature(operator.__init__).parameters.values()
     return {each.name for each in found if each.kind == each.KEYWORD_ONLY}
 
@@ -85,6 +89,7 @@ def test_every_variable_of_a_rank_is_explained() -> None:
     cluster = spec(launcher="tensorflow", cluster=Cluster(1, parameter_server_count=1))
     plans += [launchers.plan(cluster, [offer("gpu1", gpus=n)]) for n in (0, 1)]
     plans += [launchers.plan(spec(launcher="mpi"), both) for both in hosts_with_every_mpi()]
+    plans += [launchers.plan(spec(launcher="jax"), [offer("gpu1", gpus=1)])]
     processes = [process for plan in plans for process in plan.head.processes]
     names = {name for each in processes for name in (*each.env, *each.defaults)}
     names |= set(re.findall(r'"(DT_\w+)"', program())) - {AGENTS_OWN}
