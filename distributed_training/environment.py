@@ -85,6 +85,8 @@ def job_environment(plan: Plan, node: Node) -> dict[str, str]:
         env["DT_CHECKPOINT_DIR"] = node.checkpoint_dir
     if plan.resume_from:
         env["DT_RESUME_FROM"] = plan.resume_from
+    if plan.spec.program.values is not None:
+        env["DT_ARGUMENTS"] = plan.spec.program.values
     return env
 
 

@@ -21,11 +21,13 @@ class Program:
     """What each rank runs: a script, a module (``python -m``) or any command.
 
     A command given as one string is run by a shell on the host, so that variables expand there.
+    ``values`` are for no eye, so they are in no command line: the call of a function, as JSON.
     """
 
     kind: Literal["script", "module", "command"]
     value: str | tuple[str, ...]
     arguments: tuple[str, ...] = ()
+    values: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

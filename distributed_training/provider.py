@@ -1,4 +1,4 @@
-"""What Airflow is told of this package: its operators, hook and trigger, and a form to fill in."""
+"""What Airflow is told of this package: operators, decorators, hook and trigger, and a form."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from distributed_training import __version__
 
 NAME = "Distributed training"
 OPERATORS = ("torch", "mpi", "tensorflow", "jax")
+DECORATORS = {"torch_distributed": "torch", "mpi": "mpi", "tf_multiworker": "tensorflow"}
 
 HOSTS = """\
 # name  slots    how others reach it  how SSH reaches it
@@ -18,6 +19,11 @@ alice@gpu2 slots=4"""
 def _modules(*names: str) -> dict[str, Any]:
     modules = [f"distributed_training.{name}" for name in names]
     return {"integration-name": NAME, "python-modules": modules}
+
+
+def _decorator(name: str, module: str) -> dict[str, str]:
+    function = f"distributed_training.decorators.{module}.{name}_task"
+    return {"name": name, "class-name": function}
 
 
 def _field(label: str, description: str, kind: str, **schema: Any) -> dict[str, Any]:
@@ -114,6 +120,7 @@ def get_provider_info() -> dict[str, Any]:
             }
         ],
         "operators": [_modules(*(f"operators.{name}" for name in OPERATORS))],
+        "task-decorators": [_decorator(*names) for names in DECORATORS.items()],
         "hooks": [_modules("hooks.fleet")],
         "triggers": [_modules("triggers.job", "triggers.queue")],
         "connection-types": [

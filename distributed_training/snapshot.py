@@ -18,7 +18,7 @@ from distributed_training.errors import PlanError
 from distributed_training.ignore import Ignore
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Iterator, Mapping
 
 CHUNK = 1 << 18
 # Neither of 1970, which zipfile refuses in any time zone, nor of the copy, which differs each time.
@@ -44,10 +44,11 @@ class Excluded:
 class Snapshot:
     """A packed source folder; its tar is an unnamed file that goes when it is closed.
 
-    ``size`` is the tar's, ``content_size`` that of the files in it.
+    ``size`` is the tar's, ``content_size`` that of the files in it. Without a ``source_dir`` it
+    holds nothing but what was added.
     """
 
-    source_dir: Path
+    source_dir: Path | None
     sha256: str
     size: int
     files: int
@@ -69,7 +70,8 @@ class Snapshot:
 
     def summary(self) -> str:
         """Say in one line what is sent, what is not, and what may surprise."""
-        sent = f"source {self.source_dir}: {self.files} files, {_amount(self.content_size)}"
+        source = f"source {self.source_dir}" if self.source_dir else "source"
+        sent = f"{source}: {self.files} files, {_amount(self.content_size)}"
         return "; ".join((sent, self._left_out(), *self.notes))
 
     def _left_out(self) -> str:
@@ -82,13 +84,18 @@ class Snapshot:
         return f"left out: {', '.join(names)}"
 
 
-def snapshot(source_dir: Path) -> Snapshot:
-    """Pack a folder: the same names, modes and contents always give the same ``sha256``."""
-    root = _checked(source_dir)
+def snapshot(source_dir: Path | None, package: Mapping[str, str] | None = None) -> Snapshot:
+    """Pack a folder: the same names, modes and contents always give the same ``sha256``.
+
+    :param package: texts of files to put beside what the folder holds, by path (``pkg/file.py``)
+    :raises PlanError: the folder cannot be read, or has an entry of that name itself
+    """
+    root = _checked(source_dir) if source_dir else None
     with contextlib.ExitStack() as stack:
         tar = stack.enter_context(tempfile.TemporaryFile(buffering=0))
         packer = _Packer(_Tar(tar))
-        for entry, path, excluded in _walk(root):
+        packer.add_package(package or {})
+        for entry, path, excluded in _walk(root) if root else ():
             packer.leave_out(entry, path) if excluded else packer.add(entry, path)
         packer.tar.finish()
         stack.pop_all()
@@ -141,8 +148,22 @@ class _Packer:
         self.content_size = 0
         self.excluded: list[Excluded] = []
         self.notes: list[str] = []
+        self._taken: set[str] = set()  # names that are ours
+
+    def add_package(self, files: Mapping[str, str]) -> None:
+        for folder in sorted({posixpath.dirname(path) for path in files}):
+            self.tar.add(folder, tarfile.DIRTYPE, mode=0o755)
+            self._taken.add(folder)
+        for path, text in files.items():
+            data = text.encode()
+            self.tar.add(path, tarfile.REGTYPE, mode=0o644, size=len(data))
+            self.content_size += self.tar.write(data)
+            self.tar.pad()
+            self.files += 1
 
     def add(self, entry: os.DirEntry[str], path: str) -> None:
+        if path in self._taken:
+            raise PlanError(f"{_shown(entry.path)} has a name that is used here; rename it")
         with _reading(entry.path):
             if entry.is_symlink():
                 self._add_link(entry, path)
@@ -185,7 +206,7 @@ class _Packer:
                 size = entry.stat(follow_symlinks=False).st_size
                 self.excluded.append(Excluded(path, size, measured=True))
 
-    def snapshot(self, source_dir: Path) -> Snapshot:
+    def snapshot(self, source_dir: Path | None) -> Snapshot:
         return Snapshot(
             source_dir=source_dir,
             sha256=self.tar.digest.hexdigest(),

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseOperator, ObjectStoragePath
+from airflow.sdk.bases.xcom import BaseXCom
 from airflow.sdk.exceptions import TaskDeferralError, TaskDeferralTimeout
 
 from distributed_training.errors import PlanError, TrainingError
@@ -35,7 +36,7 @@ from distributed_training.operators.delivery import output_paths
 from distributed_training.operators.life import Life
 from distributed_training.operators.masking import secrets_in
 from distributed_training.operators.restart import Budget
-from distributed_training.plan import JobSpec, Plan
+from distributed_training.plan import JobSpec, Plan, Program
 from distributed_training.run.launch import propose
 from distributed_training.run.queue import Waiting
 from distributed_training.run.watch import Outcome
@@ -249,7 +250,7 @@ class TrainingOperator(BaseOperator):
             job_id=job_id(context),
             label=job_label(context),
             launcher=self.launcher,
-            program=program(self.script, self.module, self.command, self.arguments),
+            program=self.program_of(context),
             nnodes=whole_number("nnodes", self.nnodes),
             nproc_per_node=whole_number("nproc_per_node", self.nproc_per_node),
             oversubscribe=switch("oversubscribe", self.oversubscribe),
@@ -274,16 +275,27 @@ class TrainingOperator(BaseOperator):
             disk_cap=self.hook.disk_cap,
         )
 
+    def program_of(self, context: Context | Mapping[str, Any]) -> Program:
+        """Return what each rank runs.
+
+        :raises PlanError: it is not said, or in two ways
+        """
+        return program(self.script, self.module, self.command, self.arguments)
+
     @contextmanager
     def source(self) -> Iterator[Snapshot | None]:
         """Yield the packed source folder, if there is one."""
-        folder = text("source_dir", self.source_dir)
-        if folder is None:
+        folder, package = text("source_dir", self.source_dir), self.package()
+        if folder is None and not package:
             yield None
             return
-        with snapshot(Path(folder)) as taken:
+        with snapshot(Path(folder) if folder else None, package) as taken:
             self.log.info("%s", taken.summary())
             yield taken
+
+    def package(self) -> Mapping[str, str]:
+        """Return texts by path that go to the hosts beside what ``source_dir`` holds."""
+        return {}
 
     def secrets(self) -> tuple[str, ...]:
         """Return the values that must not be seen in a log."""
@@ -301,6 +313,10 @@ class TrainingOperator(BaseOperator):
                     f"{', '.join(sorted(selected))}"
                 )
         return by_host
+
+    def returns(self, left: dict[str, Any]) -> dict[str, Any]:
+        """Return what goes to XCom, by its key, of what the job left."""
+        return {BaseXCom.XCOM_RETURN_KEY: left}
 
     def budget(self) -> Budget:
         """Return how often the ranks may be started again within a try."""

@@ -216,18 +216,21 @@ class Life:
         history = self._task.budget().after(ended.error, ended.ref.history)
         if history and (again := self._start_again(ended, history)):
             return self._settle(again)
-        result = self._run(self._deliver(ended))
-        self._hand_on(result)
-        return result
+        returned = self._task.returns(self._run(self._deliver(ended)))
+        self._hand_on(returned)
+        return returned[BaseXCom.XCOM_RETURN_KEY]
 
-    def _hand_on(self, result: dict[str, Any]) -> None:
+    def _hand_on(self, returned: dict[str, Any]) -> None:
         """Push the result and note that; if it cannot be, a retry has to find it undelivered.
 
         Airflow pushes it as well, but only after the task, when nothing can be noted any more.
+
+        :param returned: by the key of XCom; None is no value there
         """
         try:
-            if self._task.do_xcom_push:
-                self._context["ti"].xcom_push(BaseXCom.XCOM_RETURN_KEY, result)
+            for key, value in returned.items() if self._task.do_xcom_push else ():
+                if value is not None:
+                    self._context["ti"].xcom_push(key, value)
         except Exception as error:  # a backend of XCom raises what its library likes
             raise DeliveryFailed(
                 f"the job ended well, but Airflow does not take what the task returns: "

@@ -45,6 +45,12 @@ def site() -> str:
     return Path(__file__).with_name("sitecustomize.py").read_text()
 
 
+@cache
+def function_caller() -> str:
+    """Return the program of a rank that calls a function, for the rank's Python."""
+    return Path(__file__).with_name("function.py").read_text()
+
+
 def request(verb: str, marker: str, **fields: object) -> bytes:
     """Return what `COMMAND` reads from stdin: the program, then one request line."""
     line = json.dumps({"verb": verb, "marker": marker, **fields}, separators=(",", ":"))

@@ -17,6 +17,8 @@ from distributed_training.operators.arguments import job_id
 from distributed_training.operators.torch import TorchDistributedOperator
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from airflow.triggers.base import BaseTrigger
 
     from distributed_training.operators.base import TrainingOperator
@@ -47,14 +49,14 @@ def push(_: str, value: Any) -> None:
 class Task:
     """One task that runs a command on its slots, and all that was seen of it.
 
-    :param kind: of operator
+    :param kind: of operator, or what makes one
     :param fields: of the operator
     """
 
     def __init__(
         self,
-        command: str = COMMAND,
-        kind: type[TrainingOperator] = TorchDistributedOperator,
+        command: str | None = COMMAND,
+        kind: Callable[..., TrainingOperator] = TorchDistributedOperator,
         **fields: Any,
     ) -> None:
         self.kind = kind
@@ -68,7 +70,7 @@ class Task:
         self.operator = kind(**self.fields)
         self.deferrals: list[str] = []
         self.error: BaseException | None = None
-        self.result: dict[str, Any] = {}
+        self.result: Any = {}
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     @property
@@ -81,14 +83,14 @@ class Task:
         self._thread.start()
         return self
 
-    def wait(self) -> dict[str, Any]:
+    def wait(self) -> Any:
         """Return what it returns."""
         self._thread.join()
         if self.error:
             raise self.error
         return self.result
 
-    def run(self) -> dict[str, Any]:
+    def run(self) -> Any:
         """Run it to its end."""
         return self.start().wait()
 
@@ -106,11 +108,11 @@ class Task:
         except BaseException as error:
             self.error = error
 
-    def _live(self) -> dict[str, Any]:
+    def _live(self) -> Any:
         method, arguments = "execute", {}
         while True:
             try:
-                result: dict[str, Any] = getattr(self.operator, method)(self.context, **arguments)
+                result = getattr(self.operator, method)(self.context, **arguments)
             except TaskDeferred as deferred:
                 self.deferrals.append(deferred.method_name)
                 event = asyncio.run(event_of(stored(deferred.trigger)))

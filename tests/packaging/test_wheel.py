@@ -18,7 +18,7 @@ import distributed_training
 
 ROOT = Path(__file__).parents[2]
 NAME = "airflow-provider-distributed-training"
-LINKED = ("operators", "hooks", "triggers")
+LINKED = ("decorators", "operators", "hooks", "triggers")
 
 IMPORT_ALL = """
 import importlib, pkgutil, sys
