@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import ipaddress
 from collections import defaultdict
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from distributed_training.errors import HostWithheld, PlanError
 from distributed_training.plan import Node, Plan, Rank, Slot
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from distributed_training.plan import JobSpec, Offer
 
@@ -30,19 +31,22 @@ def place(spec: JobSpec, offers: Sequence[Offer], attempt: int = 0) -> Plan:
     """Return the plan of ``spec`` on ``offers``, without the processes that a launcher adds.
 
     Nodes keep the order of the offers, ranks are numbered through them. Where there are more
-    hosts or slots than asked for, free ones are taken first.
+    hosts or slots than asked for, free ones are taken first. An elastic job takes all that are
+    free, up to its most; its nodes are in the order of their addresses, as torchrun numbers them.
 
     :raises PlanError: the request does not fit what is offered; the message has the numbers.
     """
     taken: defaultdict[str, set[str]] = defaultdict(set)
     shares: list[Share] = []
-    for offer in _hosts(spec, offers):
+    chosen = _hosts(spec, offers)
+    for offer in chosen:
         slots, per_rank = _slots(spec, offer, taken[offer.machine_id])
         taken[offer.machine_id].update(slot.name for slot in slots)
         first = sum(len(share.ranks) for share in shares)
         ranks = tuple(Rank(first + n, n, (slot,)) for n, slot in enumerate(per_rank))
         shares.append(Share(offer, slots, ranks))
-    return assembled(spec, shares, attempt)
+    plan = assembled(spec, shares, attempt)
+    return dataclasses.replace(plan, left_out=tuple(_left_out(spec, offers, chosen)))
 
 
 def assembled(spec: JobSpec, shares: Sequence[Share], attempt: int) -> Plan:
@@ -64,6 +68,8 @@ def assembled(spec: JobSpec, shares: Sequence[Share], attempt: int) -> Plan:
         for node_rank, share in enumerate(shares)
     ]
     _check_addresses(nodes, chosen)
+    if spec.min_nodes is not None:
+        _check_apart(nodes)
     _check_backend(spec, nodes)
     port = nodes[0].ranks[0].port or spec.master_port or _free_port(chosen[0])
     return Plan(spec, attempt, tuple(nodes), port, *_resume_from(spec, chosen))
@@ -89,7 +95,8 @@ def _resume_from(spec: JobSpec, chosen: Sequence[Offer]) -> tuple[str | None, tu
 
 
 def _hosts(spec: JobSpec, offers: Sequence[Offer]) -> list[Offer]:
-    wanted = len(offers) if spec.nnodes is None else spec.nnodes
+    most = len(offers) if spec.nnodes is None else spec.nnodes
+    wanted = spec.min_nodes or most
     if not 1 <= wanted <= len(offers):
         names = ", ".join(offer.host.name for offer in offers) or "none"
         raise PlanError(
@@ -100,7 +107,21 @@ def _hosts(spec: JobSpec, offers: Sequence[Offer]) -> list[Offer]:
     if len(usable) < wanted:
         raise _withheld(spec, offers, wanted, len(usable))
     free_first = sorted(usable, key=lambda n: _busy_slots(spec, offers[n]))
-    return [offers[n] for n in sorted(free_first[:wanted])]
+    if spec.min_nodes is None:
+        return [offers[n] for n in sorted(free_first[:wanted])]
+    free = sum(not _busy_slots(spec, offers[n]) for n in usable)
+    taken = [offers[n] for n in free_first[: min(most, max(wanted, free))]]
+    return sorted(taken, key=lambda offer: offer.address)
+
+
+def _left_out(spec: JobSpec, offers: Sequence[Offer], chosen: Sequence[Offer]) -> Iterator[str]:
+    """Yield why an elastic job, which could use more hosts, does without some."""
+    if spec.min_nodes is None or len(chosen) == spec.nnodes:
+        return
+    for offer in offers:
+        if offer not in chosen:
+            busy = f"{_busy_slots(spec, offer)} of the slots that it would need are in use"
+            yield f"{offer.host.name}: {offer.withheld(spec.quarantine) or busy}"
 
 
 def _withheld(spec: JobSpec, offers: Sequence[Offer], wanted: int, left: int) -> HostWithheld:
@@ -167,6 +188,19 @@ def _check_addresses(nodes: Sequence[Node], offers: Sequence[Offer]) -> None:
             raise PlanError(
                 f"{node.host.name}: its address {node.address} is that of every host itself; "
                 "give the one by which other hosts reach it, as in `address=10.0.0.1`",
+                host=node.host.name,
+            )
+
+
+def _check_apart(nodes: Sequence[Node]) -> None:
+    """Refuse one address for two nodes: torchrun tells nodes apart, and numbers them, by it."""
+    by_address = {node.address: node.host.name for node in nodes}
+    for node in nodes:
+        if (other := by_address[node.address]) != node.host.name:
+            raise PlanError(
+                f"{node.host.name} and {other} have the same address {node.address}, and an "
+                "elastic job needs one for each: give them with `address=`, or say one number "
+                "with nnodes=",
                 host=node.host.name,
             )
 

@@ -37,7 +37,9 @@ class JobSpec:
     job_id: str
     program: Program
     launcher: str = "process"
-    nnodes: int | None = None  # None: every host offered
+    nnodes: int | None = None  # None: every host offered; the most, if there is a least
+    min_nodes: int | None = None  # of an elastic job, which goes on without hosts that it loses
+    max_restarts: int = 0  # of an elastic job's ranks, by their launcher
     nproc_per_node: int | None = None  # None: every slot of a host
     oversubscribe: bool = False
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -287,6 +289,7 @@ class Plan:
 
         Parameter servers and those whom they serve form groups of another kind.
         """
+    left_out: tuple[str, ...] = ()  # hosts that an elastic job does without, and why
         serves = any(rank.serves is not None for node in self.nodes for rank in node.ranks)
         checked = self.spec.check_group and self.world_size > 1 and not serves
         return self.world_size if checked else None
@@ -321,6 +324,9 @@ def _told(ranks: Sequence[Rank]) -> str:
         return ", ".join(f"{rank.rank} ({rank.role})" for rank in ranks)
     return _span([rank.rank for rank in ranks])
 
+        if spec.min_nodes is not None:
+            yield f"  {spec.min_nodes} nodes are enough, {spec.nnodes} are the most"
+        yield from (f"  left out: {told}" for told in self.left_out)
 
 def _span(numbers: Sequence[int]) -> str:
     return str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]}-{numbers[-1]}"

@@ -69,6 +69,20 @@ def whole_number(name: str, value: int | str | None, most: int | None = None) ->
     return None if value in _UNSET else _whole_number(name, value, 1, most)
 
 
+def node_range(name: str, value: int | str | None) -> tuple[int | None, int | None]:
+    """Return the least and the most of ``"2:4"``; of one number, no least.
+
+    :raises PlanError: it is neither, or the least is more than the most
+    """
+    if ":" not in str(value):
+        return None, whole_number(name, value)
+    low, _, high = str(value).partition(":")
+    least, most = _whole_number(name, low, 1), _whole_number(name, high, 1)
+    if least > most:
+        raise PlanError(f"{name}={value!r} wants at least {least}, and no more than {most}")
+    return least, most
+
+
 def count(name: str, value: int | str | None) -> int:
     """Return a number of at least 0; nothing is 0.
 

@@ -23,6 +23,7 @@ from distributed_training.operators.arguments import (
     job_id,
     job_label,
     optional_seconds,
+    node_range,
     program,
     seconds,
     signal_name,
@@ -64,7 +65,8 @@ class TrainingOperator(BaseOperator):
     :param arguments: of the program: a list, a string, or a dict (``{"epochs": 5}`` becomes
         ``--epochs 5``); passed literally
     :param source_dir: local folder that is sent to every node and is the working directory there
-    :param nnodes: number of nodes (all selected hosts)
+    :param nnodes: number of nodes (all selected hosts); with torchrun also the least and the most,
+        as in ``"2:4"``: the job takes what is free, and goes on without hosts that it loses
     :param nproc_per_node: ranks on each node; ``"auto"`` is one for each slot of the host
     :param hosts: selection from the fleet: ``gpu1@gpu2:0,2``, or a list of names
     :param hostfile: local host list to use instead of the connection's
@@ -86,7 +88,7 @@ class TrainingOperator(BaseOperator):
     :param orphan_timeout: seconds that nobody watches the job until its agents end it;
         None: they never do
     :param max_restarts: how often all ranks are started again after a host was lost, on a spare
-        host if the fleet has one
+        host if the fleet has one; with ``nnodes="2:4"`` it is torchrun's own, too
     :param max_error_restarts: the same after a rank failed
     :param keep_days: days that the job's folders stay on the hosts after its end
     :param checkpoint_dir: folder on the hosts for checkpoints, handed on as ``DT_CHECKPOINT_DIR``;
@@ -251,8 +253,11 @@ class TrainingOperator(BaseOperator):
             label=job_label(context),
             launcher=self.launcher,
             program=self.program_of(context),
-            nnodes=whole_number("nnodes", self.nnodes),
+            nnodes=nnodes,
+            min_nodes=min_nodes,
+            max_restarts=count("max_restarts", self.max_restarts),
             nproc_per_node=whole_number("nproc_per_node", self.nproc_per_node),
+        min_nodes, nnodes = node_range("nnodes", self.nnodes)
             oversubscribe=switch("oversubscribe", self.oversubscribe),
             env=variables("env", self.env),
             host_env=self._host_env(),

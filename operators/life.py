@@ -34,12 +34,12 @@ from distributed_training.triggers.queue import QueueTrigger
 from distributed_training.triggers.tasklog import TaskLog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Mapping
+    from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 
     from airflow.sdk import Context
 
     from distributed_training.operators.base import TrainingOperator
-    from distributed_training.plan import JobSpec, Plan
+    from distributed_training.plan import JobSpec, Offer, Plan
     from distributed_training.run.agents import HostAgent
     from distributed_training.snapshot import Snapshot
 
@@ -63,8 +63,7 @@ class Life:
         self._context = context
         self._memory = JobMemory(context)
         self._cancel: Callable[[], object] | None = None
-        self._planned: set[tuple[str, str]] = set()  # slots, by host
-        self._refused: set[tuple[str, str]] = set()
+        self._had_room = False  # whether all slots of the last plan were free when it was made
 
     # Ways into it
 
@@ -116,14 +115,16 @@ class Life:
                 destination(str(self._task.output_dir))
             resumes = history.restarts > 0 or self._memory.is_retry()
             spec = dataclasses.replace(spec, resumes=resumes)
-            if before:  # a job never shrinks: a spare host takes the place of a lost one
+            # A job never shrinks unasked: a spare host takes the place of a lost one.
+            if before and spec.min_nodes is None:
                 spec = dataclasses.replace(spec, nnodes=len(before.nodes))
             if waiting:
-                spec = dataclasses.replace(spec, nnodes=waiting.nnodes, since=waiting.since)
+                nodes = {"nnodes": waiting.nnodes, "min_nodes": waiting.min_nodes}
+                spec = dataclasses.replace(spec, since=waiting.since, **nodes)
             try:
                 return self._run(self._attempt(spec, source, history))
             except SlotsBusy as error:
-                if self._planned != self._refused and history.races < RACES:
+                if self._had_room and history.races < RACES:
                     return self._race_again(error, history, before, waiting)
                 if spec.since is None:
                     raise
@@ -139,7 +140,6 @@ class Life:
     ) -> Outcome | JobRef:
         """Plan anew: another job has taken the slots since the offers; there may be more."""
         self._task.log.info("Another job was faster: %s", lost.message.partition(";")[0])
-        self._refused = self._planned
         races = history.races + 1
         self._run(asyncio.sleep(random.uniform(0, races)))  # two that race do not meet for ever
         again = dataclasses.replace(history, races=races)
@@ -151,9 +151,9 @@ class Life:
         owner = secrets.token_hex(8)
         planned: list[JobRef] = []
 
-        def record(plan: Plan) -> None:
+        def record(plan: Plan, offers: Sequence[Offer]) -> None:
             planned.append(JobRef.of(plan, time.time(), history))
-            self._planned = {(n.host.name, slot.name) for n in plan.nodes for slot in n.slots}
+            self._had_room = not awaited(plan, offers)
             self._memory.remember(planned[0])
             self._log_lines(plan.describe())
 

@@ -70,6 +70,43 @@ def test_free_hosts_are_taken_before_busy_ones(busy, nnodes):
     assert chosen == [o.host.name for o in offers if o.host.name in chosen]
 
 
+@given(st.lists(st.booleans(), min_size=1, max_size=12), st.integers(1, 12), st.integers(1, 12))
+def test_an_elastic_job_takes_what_is_free_and_no_less_than_its_least(busy, low, high):
+    least, most = sorted((low, high))
+    offers = [
+        offer(f"gpu{n}", slots=1, busy={"cpu-0": {"job": "other"}} if taken else {})
+        for n, taken in enumerate(busy, 1)
+    ]
+    try:
+        plan = place(spec(min_nodes=least, nnodes=most), offers)
+    except PlanError:
+        assert least > len(offers)
+        return
+    free = len(busy) - sum(busy)
+    assert len(plan.nodes) == min(most, max(least, free))
+    addresses = [node.address for node in plan.nodes]
+    assert addresses == sorted(addresses)  # torchrun's order, in which rank 0 is on the head
+    told = {line.partition(":")[0] for line in plan.left_out}
+    without = {each.host.name for each in offers} - {node.host.name for node in plan.nodes}
+    assert told == (without if len(plan.nodes) < most else set())
+
+
+def test_an_elastic_job_tells_why_it_does_without_a_host():
+    drained = {"since": 0.0, "by": "ada", "reason": "fan"}
+    busy = {"cpu-0": {"job": "other"}}
+    offers = [offer("gpu1"), offer("gpu2", drained=drained), offer("gpu3", busy=busy)]
+    told = "\n".join(place(spec(min_nodes=1, nnodes=3), offers).describe())
+    assert "1 nodes are enough, 3 are the most" in told
+    assert "left out: gpu2: drained by ada since 1970-01-01 00:00 UTC (fan)" in told
+    assert "left out: gpu3: 1 of the slots that it would need are in use" in told
+
+
+def test_an_elastic_job_needs_an_address_for_each_host():
+    offers = [offer(f"gpu{n}", ssh_address="10.0.0.1", machine_id="one") for n in (1, 2)]
+    with pytest.raises(PlanError, match=r"gpu1 and gpu2 have the same address 10\.0\.0\.1"):
+        place(spec(min_nodes=1, nnodes=2), offers)
+
+
 def test_uneven_hosts_give_each_rank_the_sizes_of_its_own_node():
     """Case B44."""
     plan = launchers.plan(spec(), [offer("gpu1", slots=1), offer("gpu2", slots=2)])

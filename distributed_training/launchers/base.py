@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
 from distributed_training.environment import check_environment
+from distributed_training.errors import PlanError
 from distributed_training.placing import place
 
 if TYPE_CHECKING:
@@ -19,8 +20,10 @@ class Launcher(ABC):
     """One way of starting ranks."""
 
     name: ClassVar[str]
+    is_elastic: ClassVar[bool] = False  # whether its ranks may go on without those of a lost host
     reserved: ClassVar[tuple[str, ...]] = ()  # variables that it sets besides those of all
     needs_site: ClassVar[bool] = False  # our `sitecustomize`, whatever else wants it
+    packages: ClassVar[tuple[str, ...]] = ()  # that the hosts' Python must have
 
     def plan(self, spec: JobSpec, offers: Sequence[Offer], attempt: int = 0) -> Plan:
         """Return the complete plan: a pure value that says what runs where.
@@ -28,6 +31,12 @@ class Launcher(ABC):
         :raises PlanError: the request cannot be met; nothing was started.
         """
         check_environment(spec, self.reserved)
+        if spec.min_nodes is not None and not self.is_elastic:
+            raise PlanError(
+                f"nnodes='{spec.min_nodes}:{spec.nnodes}' is for launcher='torchrun' of "
+                f"TorchDistributedOperator: ranks of launcher {self.name!r} cannot go on without "
+                "those of a lost host; give one number"
+            )
         plan = self.place(spec, offers, attempt)
         nodes = tuple(
             dataclasses.replace(node, processes=self.processes(plan, node)) for node in plan.nodes

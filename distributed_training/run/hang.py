@@ -117,13 +117,19 @@ async def findings(
 
     answers = await asyncio.gather(*(ask(state) for state in states))
     for state, answer in zip(states, answers, strict=True):
-        found.stands += _stands(state, answer)
+        found.stands += _stands(state, answer, elastic=ref.min_nodes is not None)
         found.evidence += _evidence(state.ref, answer or {})
     return found
 
 
-def _stands(state: NodeState, answer: Mapping[str, Any] | None) -> list[Stand]:
+def _stands(
+    state: NodeState, answer: Mapping[str, Any] | None, *, elastic: bool = False
+) -> list[Stand]:
     host = state.ref.host.name
+    if elastic:  # which ranks a node has now is for its agent to tell
+        told = (answer or {"ranks": {}})["ranks"]
+        running = {int(rank): each for rank, each in told.items() if each["state"] == "running"}
+        return [stand(rank, host, each) for rank, each in sorted(running.items())]
     if answer is not None:
         return [stand(rank, host, answer["ranks"].get(str(rank))) for rank in state.ref.ranks]
     told = {exit_["rank"]: {"state": "exited", **exit_} for exit_ in state.exits}

@@ -75,6 +75,7 @@ class JobRef:
     started: float  # time.time() of the plan
     history: History = _FIRST
     hang_timeout: float | None = None
+    min_nodes: int | None = None  # that an elastic job must have left to go on; None: all
 
     @classmethod
     def of(cls, plan: Plan, started: float = 0.0, history: History = _FIRST) -> JobRef:
@@ -102,6 +103,7 @@ class JobRef:
             started,
             history,
             spec.hang_timeout,
+            _min_nodes(plan),
         )
 
     @property
@@ -131,6 +133,13 @@ class JobRef:
         nodes = tuple(map(_node, record["nodes"]))
         history = _known(History, record.get("history", {}))
         return _known(cls, {**record, "nodes": nodes, "history": history})
+
+
+def _min_nodes(plan: Plan) -> int | None:
+    spec = plan.spec
+    if spec.min_nodes is None:
+        return None
+    return spec.min_nodes if spec.max_restarts else len(plan.nodes)  # each loss costs one
 
 
 def as_json(record: DataclassInstance) -> dict[str, Any]:

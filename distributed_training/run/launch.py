@@ -34,7 +34,7 @@ async def propose(
         spec.source,
         lambda host: {**spec.wish(host, None), "mpirun": _mpirun(spec, host)},
         checkpoint_dir=spec.checkpoint_dir if spec.resumes else None,
-        needed=spec.nnodes,
+        needed=spec.min_nodes or spec.nnodes,
         log=log,
     )
     return launchers.plan(spec, replies, attempt), replies
@@ -55,18 +55,19 @@ async def launch(
     owner: str,
     snapshot: Snapshot | None = None,
     attempt: int = 0,
-    planned: Callable[[Plan], None] = lambda plan: None,
+    planned: Callable[[Plan, Sequence[Offer]], None] = lambda plan, offers: None,
     log: Callable[[str], None] = lambda line: None,
 ) -> Plan:
     """Start a job on some of the hosts, wholly or not at all.
 
     :param owner: token of the watcher to be
-    :param planned: called before anything is changed on a host, to record what is intended
+    :param planned: called before anything is changed on a host, to record what is intended, and
+        what that was made of
     :param log: told what the preflight found, line by line
     :raises TrainingError: nothing was left running
     """
     plan, replies = await propose(spec, agents, attempt, log)
-    planned(plan)
+    planned(plan, replies)
     by_name = {agent.host.name: agent for agent in agents}
     await prepare(plan, by_name, owner, replies, snapshot, log)
     await start(plan, by_name)

@@ -49,6 +49,7 @@ class Waiting:
     until: float
     quarantine: float
     cluster: Cluster | None = None
+    min_nodes: int | None = None
 
     @classmethod
     def of(cls, spec: JobSpec, hosts: Sequence[Host], history: History, until: float) -> Self:
@@ -65,6 +66,7 @@ class Waiting:
             until,
             spec.quarantine,
             spec.cluster,
+            spec.min_nodes,
         )
 
     @property
@@ -74,6 +76,7 @@ class Waiting:
             self.job_id,
             Program("command", ()),
             nnodes=self.nnodes,
+            min_nodes=self.min_nodes,
             nproc_per_node=self.nproc_per_node,
             oversubscribe=self.oversubscribe,
             label=self.label,
@@ -146,7 +149,7 @@ class Queue:
         return "; ".join(in_the_way(plan, found))
 
     async def _ask(self) -> list[Offer]:
-        needed = self._waiting.nnodes
+        needed = self._waiting.min_nodes or self._waiting.nnodes
         return await offers(self._agents, wish=self._wish, needed=needed, within=PATIENCE)
 
     def _wish(self, host: str) -> dict[str, Any]:

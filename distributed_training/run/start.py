@@ -31,6 +31,7 @@ async def start(plan: Plan, agents: Mapping[str, HostAgent]) -> None:
             ranks=[rank.rank for rank in node.ranks],
             serves={rank.rank: rank.serves for rank in node.ranks if rank.serves is not None},
             group_size=plan.group_size,
+            elastic=plan.spec.min_nodes is not None,
             start_timeout=plan.spec.start_timeout,
             processes=[
                 {

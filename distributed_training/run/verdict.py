@@ -16,6 +16,7 @@ from distributed_training.errors import (
     RankFailed,
     TrainingError,
 )
+from distributed_training.run.elastic import has_regrouped, is_whole, left, may_go_on
 from distributed_training.run.story import TAIL_LINES, how, is_daemon, story
 from distributed_training.run.symptoms import (
     PORT_TAKEN,
@@ -61,18 +62,23 @@ def verdict(ref: JobRef, nodes: Sequence[NodeState], stopped: str | None) -> Tra
 
     :param stopped: why we asked the job to end, if we did
     """
-    first = _first_failure(nodes)
     if stopped == TIMED_OUT:
         return JobTimeout("the job was ended because the task's execution_timeout was over")
-    lost = _first_lost(nodes)
-    if first and not (lost and _may_follow(first[1])):
+    if is_whole(ref, nodes):
+        return None
+    lost = _first_lost(ref, nodes)
+    # An elastic job that has gone on without a host did not fail for want of it.
+    missed = lost if not (may_go_on(ref, nodes) and has_regrouped(ref, nodes)) else None
+    those = left(ref, nodes) if lost and not missed else nodes
+    first = _first_failure(those)
+    if first and not (missed and _may_follow(first[1])):
         return _rank_failed(ref, *first, [*_launcher(nodes, first[1]), *_others(nodes, first[1])])
-    if lost:
-        return lost
-    for node in nodes:
+    if missed:
+        return missed
+    for node in those:
         if node.ended and node.ended["state"] != "success":
             return _ended_otherwise(node.ref, node.ended, stopped)
-    return None
+    return lost
 
 
 def is_port_taken(error: TrainingError) -> bool:
@@ -115,20 +121,25 @@ def _launched(
 
 def _may_follow(exit_: Mapping[str, Any]) -> bool:
     """Return whether the loss of a host may have ended a rank, or what launches ranks."""
-    return was_pulled_down(exit_) or not (exit_.get("traceback") or exit_.get("oom"))
+    launcher = exit_["rank"] is None and exit_.get("name") == "launcher"
+    return launcher or was_pulled_down(exit_) or not (exit_.get("traceback") or exit_.get("oom"))
 
 
-def _first_lost(nodes: Sequence[NodeState]) -> NodeLost | None:
+def _first_lost(ref: JobRef, nodes: Sequence[NodeState]) -> NodeLost | None:
+    those = left(ref, nodes)
     for node in nodes:
         if node.ended is None:
             return _lost(node.ref, node.lost or "it was not watched to its end")
         if node.ended["state"] == "lost":
             return _lost(node.ref, f"its agent is gone: {node.ended['reason']}")
+        if node not in those:
+            return _lost(node.ref, node.lost or node.ended["reason"])
     return None
 
 
 def _failed(exit_: Mapping[str, Any]) -> bool:
-    return not exit_["by_us"] and bool(exit_["code"] or exit_["signal"] or exit_.get("alone"))
+    own = not (exit_["by_us"] or exit_.get("again"))
+    return own and bool(exit_["code"] or exit_["signal"] or exit_.get("alone"))
 
 
 def _precedence(exit_: Mapping[str, Any]) -> tuple[bool, float]:
@@ -163,7 +174,7 @@ def _others(nodes: Sequence[NodeState], first: Mapping[str, Any]) -> Iterator[st
         if e is not first
         and e["rank"] is not None
         and (e["code"] or e["signal"])
-        and not e["by_us"]
+        and not (e["by_us"] or e.get("again"))
     ]
     if followers:
         yield "failed with it: " + "; ".join(followers)
@@ -193,7 +204,9 @@ def _kind(record: Mapping[str, Any], faults: Sequence[Mapping[str, Any]]) -> typ
         return OutOfMemory
     if any(fault["hardware"] for fault in faults):
         return GpuFault
-    return PortTaken if PORT_TAKEN.search(last_words(record)) else RankFailed
+    # torchrun's last word is that it has not met the others; what it says before tells why.
+    words = last_words(record) if record["rank"] is not None else "\n".join(record["tail"])
+    return PortTaken if PORT_TAKEN.search(words) else RankFailed
 
 
 def _lost(node: NodeRef, why: str) -> NodeLost:

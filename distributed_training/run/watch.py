@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from distributed_training.errors import AgentError, HostUnreachable, JobTakenOver, TrainingError
+from distributed_training.run.elastic import fence, is_whole, left, may_go_on, remains, shrink
 from distributed_training.run.hang import Quiet, findings
 from distributed_training.run.job import JobRef, NodeRef
 from distributed_training.run.relays import Relays
@@ -116,6 +117,7 @@ class Watcher:
         self._offsets = {node.node_rank: node.offset for node in ref.nodes}
         self._stopped: str | None = None  # why we ended the job
         self._ending: list[asyncio.Future[None]] = []
+        self._aside: list[asyncio.Future[None]] = []  # what nobody has to wait for
         self._relays = Relays(ref, agents, log)
         self._quiet = Quiet()
         self._stalled: JobStalled | None = None
@@ -140,12 +142,14 @@ class Watcher:
             await asyncio.wait([group.create_task(self._follow(state)) for state in states])
             await asyncio.gather(*self._ending)
             self._relays.stop()
-            for timer in waiting:
+            for timer in (*waiting, *self._aside):
                 timer.cancel()
-        error = verdict(self._ref, list(self._nodes.values()), self._stopped)
+        nodes = list(self._nodes.values())
+        error = verdict(self._ref, nodes, self._stopped)
         if error and self._stalled:
             error = self._stalled
-        return Outcome(self.ref, error, time.time())
+        ref = remains(self.ref, nodes) if is_whole(self._ref, nodes) else self.ref
+        return Outcome(ref, error, time.time())
 
     async def end(self, reason: str) -> None:
         """End the job on every host, unless another watcher owns it by now."""
@@ -306,7 +310,9 @@ class Watcher:
                 self._released.set()
         elif kind == "ended":
             state.ended = record
-            if record["state"] != "success":
+            if state not in left(self._ref, list(self._nodes.values())):
+                self._go_on_without(state, record["reason"])
+            elif record["state"] != "success":
                 self._end_others(f"the job ended on {host}: {record['reason']}")
 
     async def _look_into(self, state: NodeState, silent: float) -> None:
@@ -336,7 +342,24 @@ class Watcher:
 
     def _lose(self, state: NodeState, why: str) -> None:
         state.lost = why
-        self._end_others(f"{state.ref.host.name} is lost")
+        self._go_on_without(state, why)
+
+    def _go_on_without(self, state: NodeState, why: str) -> None:
+        """Let an elastic job go on, if enough nodes are left; end any other."""
+        nodes, name = list(self._nodes.values()), state.ref.host.name
+        those = left(self._ref, nodes)
+        if self._ending or not may_go_on(self._ref, nodes):
+            self._end_others(f"{name} is lost")
+            return
+        self._log(
+            f"{name} is lost: {why}; the job goes on with {len(those)} of {len(nodes)} nodes "
+            f"({self._ref.min_nodes} are enough), as soon as torchrun has started its ranks again"
+        )
+        tell = [
+            shrink(self._ref, each, self._agents[each.ref.host.name], len(those)) for each in those
+        ]
+        for task in (*tell, fence(self._ref, state, self._agents)):
+            self._aside.append(asyncio.ensure_future(task))
 
     def _end_others(self, reason: str) -> None:
         """End the job on all hosts, once: each agent has ended its own part already."""

@@ -50,6 +50,23 @@ def test_torchrun_gets_the_addresses_of_the_plan_and_our_rank_command():
     assert words[-4:] == ("rank", "--", "python3", "train.py")
 
 
+def test_an_elastic_torchrun_gets_the_nodes_that_there_may_be_and_where_they_meet():
+    offers = [offer("gpu1", slots=1), offer("gpu2", slots=2), offer("gpu3", slots=1)]
+    fields = {"launcher": "torchrun", "min_nodes": 2, "nnodes": 4, "max_restarts": 5}
+    plan = launchers.plan(spec(**fields), offers, attempt=1)
+    head, other = (set(plan.nodes[n].processes[0].argv) for n in (0, 1))
+    met = {"--nnodes=2:3", "--rdzv-backend=c10d", "--rdzv-endpoint=10.0.0.1:20001"}
+    assert met | {"--rdzv-id=dag-task-1-1", "--max-restarts=5", "--rdzv-conf=is_host=1"} < head
+    assert met | {"--nproc-per-node=2", "--rdzv-conf=is_host=0", "--elastic"} < other
+    assert not any(word.startswith(("--node-rank", "--master")) for word in head | other)
+
+
+@pytest.mark.parametrize("launcher", ["process", "mpi", "tensorflow"])
+def test_only_torchrun_may_have_a_least_and_a_most(launcher):
+    with pytest.raises(PlanError, match="nnodes='1:2' is for launcher='torchrun'"):
+        argv(launcher=launcher, min_nodes=1, nnodes=2)
+
+
 def test_below_torchrun_the_rank_command_completes_the_local_rank():
     words = argv(launcher="torchrun", local_rank_argument="--local_rank")
     assert words[-6:] == (

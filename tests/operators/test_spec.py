@@ -53,6 +53,9 @@ def test_none_means_never_only_where_it_is_a_choice() -> None:
         ({"stop_signal": "SIGNOPE"}, "stop_signal='SIGNOPE' is no signal"),
         ({"backend": "ncll"}, "backend='ncll' is none of gloo, nccl, mpi, ucc, xccl"),
         ({"launcher": "slurm"}, "launcher='slurm' is none of process, torchrun"),
+        ({"nnodes": "2:x"}, "nnodes='x' is not a whole number of at least 1"),
+        ({"nnodes": "0:2"}, "nnodes='0' is not a whole number of at least 1"),
+        ({"nnodes": "4:2"}, "nnodes='4:2' wants at least 4, and no more than 2"),
         ({"env": "x"}, "env is not a mapping"),
         ({"host_env": "x"}, "host_env is not a mapping"),
         ({"host_env": {"gpu1": "x"}}, r"host_env\['gpu1'\] is not a mapping"),
@@ -79,6 +82,12 @@ def test_what_cannot_be_right_is_refused_by_name(fields: dict[str, Any], words: 
 @pytest.mark.parametrize("value", ["SIGINT", "int", " INT ", 2, "2"])
 def test_a_signal_is_known_by_any_of_its_names(value: str | int) -> None:
     assert asked(stop_signal=value).stop_signal == "SIGINT"
+
+
+def test_nodes_may_have_a_least_and_a_most() -> None:
+    spec = asked(nnodes=" 2:4 ", max_restarts="3")
+    assert (spec.min_nodes, spec.nnodes, spec.max_restarts) == (2, 4, 3)
+    assert asked(nnodes="2").min_nodes is None
 
 
 def test_a_backend_may_be_given_for_each_device() -> None:

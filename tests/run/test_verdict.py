@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -146,6 +147,72 @@ def test_a_launcher_that_was_killed_is_the_cause_of_what_befell_its_ranks():
     error = cause(exited(2, signal="SIGTERM", t=1.0), killed)
     assert error.rank is None
     assert "the launcher on gpu1 was ended by SIGKILL" in error.message
+
+
+# An elastic job that had two nodes, of which one is enough.
+ELASTIC = dataclasses.replace(REF, min_nodes=1)
+
+
+def member(rank, nodes, code=0, **fields):
+    """Return the record of the end of a rank of an elastic job."""
+    return exited(rank, code, group={"world_size": 2 * nodes, "nodes": nodes}, **fields)
+
+
+def elastic(*ends, exits=(), lost=None):
+    """Return the verdict on two nodes of an elastic job by their last lines."""
+    states = [NodeState(node, ended=end) for node, end in zip(NODES, ends, strict=True)]
+    for record in exits:
+        states[0 if record["rank"] in (None, 0, 1) else 1].exits.append(record)
+    if lost is not None:
+        states[lost].lost = "silence"
+    return verdict(ELASTIC, states, None)
+
+
+def ended(state, ranks=(), size=0, reason=""):
+    """Return the last line of a node of an elastic job."""
+    return {"state": state, "reason": reason, "ranks": list(ranks), "world_size": size}
+
+
+def test_an_elastic_job_succeeds_on_the_hosts_that_are_left():
+    failed = member(0, 2, 1, again=True)
+    done = [failed, member(0, 1, t=9.0), member(1, 1, t=9.0)]
+    assert elastic(ended("success", (0, 1), 2), None, exits=done, lost=1) is None
+    assert elastic(ended("success", (0, 1), 2), ended("lost"), exits=done) is None
+
+
+def test_an_elastic_job_without_all_of_its_last_ranks_is_no_success():
+    done = [member(0, 2), member(1, 2)]
+    assert elastic(ended("success", (0, 1), 4), None, exits=done, lost=1).host == "gpu2"
+
+
+def test_an_elastic_job_fails_with_its_head_or_with_too_few_hosts():
+    assert elastic(None, ended("stopped"), lost=0).host == "gpu1"
+    states = [NodeState(NODES[0], ended=ended("stopped")), NodeState(NODES[1], lost="silence")]
+    few = dataclasses.replace(REF, min_nodes=2)
+    assert verdict(few, states, None).host == "gpu2"
+
+
+def test_an_elastic_job_that_had_gone_on_fails_for_its_own_reasons():
+    failed = member(1, 1, 7, t=9.0)
+    error = elastic(ended("failed", (0, 1), 2), None, exits=[failed], lost=1)
+    assert (error.rank, error.exit_code) == (1, 7)
+
+
+def test_an_elastic_job_that_could_not_go_on_fails_for_its_lost_host():
+    """The launcher had no restart left."""
+    waited = member(0, 2, None, signal="SIGKILL", by_us=True)
+    launcher = exited(None, 1, name="launcher", traceback=["ChildFailedError"])
+    exits = [waited, launcher]
+    assert isinstance(elastic(ended("failed", (0, 1), 4), None, exits=exits, lost=1), NodeLost)
+
+
+def test_a_host_that_could_not_reach_the_head_was_lost():
+    tail = ["...RendezvousConnectionError: The connection to the C10d store has failed."]
+    nodes = [
+        NodeState(NODES[0], ended=ended("success", (0, 1), 2)),
+        NodeState(NODES[1], [exited(None, 1, tail=tail, name="launcher")], ended("failed")),
+    ]
+    assert verdict(ELASTIC, nodes, None) is None
 
 
 def test_a_host_that_was_lost_is_the_cause_of_an_end_without_a_word():

@@ -75,4 +75,5 @@ class Elastic:
 def comes_again(record: Json) -> bool:
     """Tell whether torchrun goes on after the end of a rank, which it wanted or makes up for."""
     group = record.get("group")
-    return bool(group) and (record["asked"] or group["restarts_left"] > 0)
+    made_up = group and record["code"] != 0 and group["restarts_left"] > 0
+    return bool((group and record["asked"]) or made_up)

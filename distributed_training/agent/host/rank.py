@@ -27,14 +27,18 @@ def below_torchrun(words: Sequence[str]) -> Wrapper:
 
     :param words: options, ``--`` and the program
     """
-    program = list(words[words.index("--") + 1 :])
-    if words[0].startswith("--local-rank-at="):  # of the program's words: it ends in our number
-        program[int(words[0].partition("=")[2])] += os.environ.get("LOCAL_RANK", "")
+    options, program = words[: words.index("--")], list(words[words.index("--") + 1 :])
+    for option in options:
+        if option.startswith("--local-rank-at="):  # of the program's words: it ends in our number
+            program[int(option.partition("=")[2])] += os.environ.get("LOCAL_RANK", "")
     if not os.environ.get("RANK"):
         sys.exit("agent rank: the launcher has set no RANK")
     # Without what would bind a nested torchrun.
     env = {name: value for name, value in os.environ.items() if not name.startswith("PET_")}
-    return TorchRank(program, env)
+    rank = TorchRank(program, env)
+    if "--elastic" in options:  # torchrun may kill what stands between, and start the next one
+        rank.bind = die_with_parent
+    return rank
 
 
 class Wrapper:
@@ -146,7 +150,6 @@ class TorchRank(Wrapper):
             self.env["NODE_RANK"] = env["GROUP_RANK"]
         if before:
             self._begin_anew(before)
-        self.bind = die_with_parent  # torchrun kills this process, and then starts the next one
 
     def _starts(self, local_rank: str) -> int:
         """Return how often torchrun has started this rank of the node before."""
