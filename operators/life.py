@@ -25,7 +25,7 @@ from distributed_training.operators.memory import JobMemory
 from distributed_training.run.collect import reason
 from distributed_training.run.job import History, JobRef
 from distributed_training.run.launch import launch
-from distributed_training.run.queue import Queue, Waiting, tickets, withdraw
+from distributed_training.run.queue import Queue, Waiting, in_the_way, tickets, withdraw
 from distributed_training.run.standing import standing
 from distributed_training.run.stop import Stopped, stop
 from distributed_training.run.watch import Outcome, Watcher
@@ -119,8 +119,8 @@ class Life:
             if before and spec.min_nodes is None:
                 spec = dataclasses.replace(spec, nnodes=len(before.nodes))
             if waiting:
-                nodes = {"nnodes": waiting.nnodes, "min_nodes": waiting.min_nodes}
-                spec = dataclasses.replace(spec, since=waiting.since, **nodes)
+                spec = dataclasses.replace(spec, nnodes=waiting.nnodes, since=waiting.since)
+                spec = dataclasses.replace(spec, min_nodes=waiting.min_nodes)
             try:
                 return self._run(self._attempt(spec, source, history))
             except SlotsBusy as error:
@@ -153,7 +153,7 @@ class Life:
 
         def record(plan: Plan, offers: Sequence[Offer]) -> None:
             planned.append(JobRef.of(plan, time.time(), history))
-            self._had_room = not awaited(plan, offers)
+            self._had_room = not any(in_the_way(plan, offers))
             self._memory.remember(planned[0])
             self._log_lines(plan.describe())
 
