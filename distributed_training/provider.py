@@ -8,7 +8,12 @@ from distributed_training import __version__
 
 NAME = "Distributed training"
 OPERATORS = ("torch", "mpi", "tensorflow", "jax")
-DECORATORS = {"torch_distributed": "torch", "mpi": "mpi", "tf_multiworker": "tensorflow"}
+DECORATORS = {
+    "torch_distributed": "torch",
+    "mpi": "mpi",
+    "tf_multiworker": "tensorflow",
+    "jax_distributed": "jax",
+}
 
 HOSTS = """\
 # name  slots    how others reach it  how SSH reaches it

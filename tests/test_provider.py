@@ -29,7 +29,9 @@ def test_airflow_accepts_the_description() -> None:
     jsonschema.validate(INFO, schema("provider_info.schema.json"))
 
 
-@pytest.mark.parametrize("part", ["connection-types", "operators", "hooks", "triggers"])
+@pytest.mark.parametrize(
+    "part", ["connection-types", "operators", "task-decorators", "hooks", "triggers"]
+)
 def test_each_part_is_as_airflows_own_providers_have_it(part: str) -> None:
     jsonschema.validate(INFO[part], schema("provider.yaml.schema.json")["properties"][part])
 
@@ -39,6 +41,12 @@ def test_every_module_can_be_imported(part: str) -> None:
     for entry in INFO[part]:
         for module in entry["python-modules"]:
             importlib.import_module(module)
+
+
+def test_every_decorator_is_there() -> None:
+    for entry in INFO["task-decorators"]:
+        module, _, name = entry["class-name"].rpartition(".")
+        assert callable(getattr(importlib.import_module(module), name))
 
 
 def test_the_connection_type_is_the_hooks() -> None:

@@ -12,6 +12,7 @@ from airflow.sdk import DAG, task
 from airflow.sdk.definitions.mappedoperator import MappedOperator
 
 from distributed_training.decorators.base import LIMIT
+from distributed_training.decorators.jax import JaxFunctionOperator
 from distributed_training.decorators.mpi import MpiFunctionOperator
 from distributed_training.decorators.tensorflow import TensorFlowFunctionOperator
 from distributed_training.decorators.torch import TorchFunctionOperator
@@ -50,6 +51,7 @@ def call(task_, context=CONTEXT):
         (task.torch_distributed, TorchFunctionOperator, "torchrun", {"launcher": "torchrun"}),
         (task.mpi, MpiFunctionOperator, "mpi", {"mpi": "mpich"}),
         (task.tf_multiworker, TensorFlowFunctionOperator, "tensorflow", {"worker_count": 2}),
+        (task.jax_distributed, JaxFunctionOperator, "jax", {}),
     ],
 )
 def test_airflow_knows_the_decorators(operator, kind, launcher, fields):

@@ -16,7 +16,7 @@ from distributed_training.operators.jax import JaxDistributedOperator
 from distributed_training.operators.mpi import MpiTrainOperator
 from distributed_training.operators.tensorflow import TFMultiWorkerOperator
 from distributed_training.operators.torch import TorchDistributedOperator
-from distributed_training.provider import FIELDS
+from distributed_training.provider import DECORATORS, FIELDS
 from tests.offers import offer, spec
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 FLOORS = (
     "cli",
+    "decorators",
     "operators",
     "triggers",
     "hooks",
@@ -77,6 +78,10 @@ def test_every_parameter_of_an_operator_is_explained(
 def test_every_parameter_has_a_line_where_editors_look(operator: type[TrainingOperator]) -> None:
     explained = re.findall(r":param (\w+):", operator.__doc__ or "")
     assert parameters(operator) - set(explained) == set()
+
+
+def test_every_decorator_is_explained() -> None:
+    assert {f"@task.{name}" for name in DECORATORS} - told("functions.md") == set()
 
 
 def test_every_field_of_the_connection_is_explained() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,6 +24,7 @@ EACH = [
     pytest.param(task.torch_distributed, TORCHRUN, id="torchrun"),
     pytest.param(task.mpi, {"python": "mpi-openmpi"}, id="mpi"),
     pytest.param(task.tf_multiworker, {"worker_count": 4}, id="tensorflow"),
+    pytest.param(task.jax_distributed, {"python": "jax"}, id="jax"),
 ]
 
 
@@ -117,6 +119,33 @@ def total(start):
 def test_workers_of_tensorflow_call_a_function(jobs):
     made = task_of(task.tf_multiworker, total, 1.5, worker_count=2, python="tensorflow")
     assert made.run() == [2, 4.0]
+
+
+def gathered(values):
+    """Gather all processes' numbers by JAX."""
+    import jax
+    from jax.experimental import multihost_utils
+
+    jax.distributed.initialize()
+    own = jax.numpy.array(values[jax.process_index()])
+    return multihost_utils.process_allgather(own).tolist()
+
+
+def test_processes_of_jax_call_a_function(jobs):
+    assert task_of(task.jax_distributed, gathered, [3, 1, 2, 0], python="jax").run() == [3, 1, 2, 0]
+
+
+def test_the_function_that_the_page_shows_learns_a_line(jobs, tmp_path):
+    page = (Path(__file__).parents[2] / "docs/functions.md").read_text()
+    file = tmp_path / "page.py"
+    file.write_text(page.partition("```python\n")[2].partition("```")[0])
+    names = {"__file__": str(file), "__name__": "page"}
+    exec(compile(file.read_text(), file, "exec"), names)
+    fit = names["learn_a_line"]().get_task("fit")
+    fit.python = str(hosts_python("torch"))
+    fit.op_args = ([[x, 3 * x + 1] for x in range(8)],)
+    value = fit.execute(task_of(task.mpi, ring).context)
+    assert value == {"slope": pytest.approx(3, abs=0.1), "offset": pytest.approx(1, abs=0.1)}
 
 
 def fails_in_one_rank(message):

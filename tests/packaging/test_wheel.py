@@ -112,6 +112,11 @@ def test_a_dag_finds_the_operator(installed: Installed) -> None:
     )
 
 
+def test_a_dag_finds_the_decorators(installed: Installed) -> None:
+    line = "from airflow.sdk import task; print(task.mpi.__module__)"
+    assert installed.run("python", "-c", line) == "distributed_training.decorators.mpi\n"
+
+
 def test_the_command_line_is_there(installed: Installed) -> None:
     said = installed.run("python", "-m", "distributed_training", "--help")
     assert "doctor" in said
