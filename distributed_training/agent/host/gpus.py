@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 from .errors import problem
@@ -10,6 +11,7 @@ from .programs import output_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Sequence
 
     from .records import Json
@@ -17,14 +19,64 @@ if TYPE_CHECKING:
 
 def nvidia_smi(query: str) -> list[list[str]]:
     """Return the rows that nvidia-smi answers, none where it is absent or fails."""
+    command = question(query)
+    return rows_of(command and output_of(command), query)
+
+
+def question(query: str) -> list[str] | None:
+    """Return what asks nvidia-smi, where there is one."""
     import shutil
 
     path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/bin", "/usr/local/cuda/bin"])
     program = shutil.which("nvidia-smi", path=path)
-    told = output_of([program, query, "--format=csv,noheader,nounits"]) if program else None
-    lines = (told or "").splitlines()
-    rows = [[cell.strip() for cell in line.split(",")] for line in lines]
+    return [program, query, "--format=csv,noheader,nounits"] if program else None
+
+
+def rows_of(told: str | None, query: str) -> list[list[str]]:
+    """Return the rows of an answer."""
+    rows = [[cell.strip() for cell in line.split(",")] for line in (told or "").splitlines()]
     return [row for row in rows if len(row) > query.count(",")]  # else a remark, not a row
+
+
+class GpuUse:
+    """How busy each GPU was at the last look: the driver answers from one to the next."""
+
+    QUERY = "--query-gpu=uuid,utilization.gpu,memory.used,memory.total"
+
+    def __init__(self) -> None:
+        self._command = question(self.QUERY)
+        self._asked = self._ask()
+
+    def look(self) -> Json:
+        """Return the share of time, bytes in use and all bytes of each GPU, by UUID.
+
+        There are none where nvidia-smi is absent, or has not answered yet.
+        """
+        if self._asked is None or self._asked.poll() is None:
+            return {}
+        with self._asked as answered:
+            rows = rows_of(answered.stdout.read().decode("utf-8", "replace"), self.QUERY)
+        self._asked = self._ask()
+        return {uuid: row for uuid, *cells in rows if (row := gpu_row(cells))}
+
+    def _ask(self) -> subprocess.Popen[bytes] | None:
+        import subprocess
+
+        nobody = subprocess.DEVNULL
+        with contextlib.suppress(OSError):
+            if self._command:
+                return subprocess.Popen(
+                    self._command, stdin=nobody, stdout=subprocess.PIPE, stderr=nobody
+                )
+        return None
+
+
+def gpu_row(cells: list[str]) -> list[float] | None:
+    """Return the numbers of a GPU that knows them: a part of one does not know how busy it is."""
+    busy, used, total = cells[:3]
+    if not (used.isdigit() and total.isdigit()):
+        return None
+    return [int(busy) / 100 if busy.isdigit() else 0.0, int(used) << 20, int(total) << 20]
 
 
 def gpus() -> list[Json]:

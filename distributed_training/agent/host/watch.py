@@ -10,12 +10,15 @@ import time
 
 from .files import read_text, write_whole
 from .journal import SEND_CHUNK
+from .metrics import Metrics
 from .records import encode
 from .tending import tend
+from .usage import Usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .node import Node
+    from .records import Json
 
 
 ALIVE_EVERY = 5.0
@@ -33,6 +36,7 @@ class Watch:
         received: bytes,
         owner: str = "",
         renews: bool = True,
+        metrics: int = 0,
     ) -> None:
         self.node = node
         self.owner = owner
@@ -41,9 +45,11 @@ class Watch:
         self.offset = offset
         self.link = node.connect()
         self.ended = False
+        self._usage = Usage(node) if owner else None
+        self._metrics = Metrics(node.at("metrics.jsonl"), metrics)
         self._outgoing = b""
         self._received = received
-        self._heard = self._spoke = time.monotonic()
+        self._heard = self._looked = time.monotonic()
         self._tended = False
         if self.link:
             self.link.setblocking(False)
@@ -107,9 +113,16 @@ class Watch:
             self._tended = True
             tend(self.node)
         self._fill()
-        now = time.monotonic()
-        if now - self._spoke > ALIVE_EVERY and not self._outgoing:
-            self._outgoing += b'{"k":"alive","output":%d}\n' % self.node.output()
+        if time.monotonic() - self._looked > ALIVE_EVERY:
+            self._looked = time.monotonic()
+            self._outgoing += self._sign_of_life().encode() + b"\n"
+
+    def _sign_of_life(self) -> str:
+        """Return a line that is no part of the journal, which holds whole lines till here."""
+        sign: Json = {"k": "alive", "output": self.node.output()}
+        if self._usage:
+            sign.update(usage=self._usage.look(), metrics=self._metrics.look())
+        return encode(sign)
 
     def _poked(self) -> bool:
         with contextlib.suppress(OSError):
@@ -134,4 +147,3 @@ class Watch:
             if self._outgoing:
                 sent = os.write(1, self._outgoing[:SEND_CHUNK])
                 self._outgoing = self._outgoing[sent:]
-                self._spoke = time.monotonic()

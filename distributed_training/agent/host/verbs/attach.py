@@ -40,7 +40,8 @@ def attach(request: Json, call: Call) -> None:
     # A watcher that takes over has not seen what happened before the offset.
     passed = [each for each in events(node.journal, offset) if each["k"] in PASSED_ON]
     call.reply({"ok": True, "attached": True, "passed": passed, **facts})
-    Watch(node, journal, offset, buffered_stdin(), owner, request.get("renews", True)).run()
+    renews, metrics = request.get("renews", True), int(request.get("metrics") or 0)
+    Watch(node, journal, offset, buffered_stdin(), owner, renews, metrics).run()
     if owner and owner == read_text(node.at("owner")):
         node.leave()
 
