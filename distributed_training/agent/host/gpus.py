@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def nvidia_smi(query: str) -> list[list[str]]:
     """Return the rows that nvidia-smi answers, none where it is absent or fails."""
     command = question(query)
-    return rows_of(command and output_of(command), query)
+    return rows_of(output_of(command) if command else None, query)
 
 
 def question(query: str) -> list[str] | None:
@@ -54,8 +54,8 @@ class GpuUse:
         """
         if self._asked is None or self._asked.poll() is None:
             return {}
-        with self._asked as answered:
-            rows = rows_of(answered.stdout.read().decode("utf-8", "replace"), self.QUERY)
+        told = self._asked.communicate()[0].decode("utf-8", "replace")
+        rows = rows_of(told, self.QUERY)
         self._asked = self._ask()
         return {uuid: row for uuid, *cells in rows if (row := gpu_row(cells))}
 
