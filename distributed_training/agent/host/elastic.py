@@ -8,9 +8,8 @@ from .processes import Process
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
-    from .ranks import Started
     from .records import Json
 
 
@@ -23,7 +22,8 @@ class Elastic:
     def __init__(self, ranks: Sequence[int]) -> None:
         self._places = dict(enumerate(ranks))
         self._world_size = 0
-        self._processes: dict[int, Process] = {}
+        self._programs: dict[int, tuple[Process | None, Json]] = {}
+        self._given_up: set[int] = set()
         self._logs: list[tuple[str, int]] = []
 
     @property
@@ -42,8 +42,7 @@ class Elastic:
         self._places[group["local_rank"]] = record["rank"]
         self._world_size = group["world_size"]
         self._logs.append((record["name"], record["rank"]))
-        if process := Process.find(record["pid"]):
-            self._processes[record["pid"]] = process
+        self._programs[record["pid"]] = Process.find(record["pid"]), record
         if group["local_rank"] != 0:
             return None
         ranks, nodes = group["world_size"], group["nodes"]
@@ -54,7 +53,16 @@ class Elastic:
         new, self._logs = self._logs, []
         return new
 
-    def give_up(self, ranks: Iterable[Started], nodes: int) -> list[int]:
+    def group_of(self, pid: int) -> Json:
+        """Return what is known of the ranks that were started with one."""
+        group: Json = self._programs[pid][1]["group"]
+        return group
+
+    def gave_up(self, pid: int) -> bool:
+        """Tell whether a rank was ended by us, while the job goes on."""
+        return pid in self._given_up
+
+    def give_up(self, nodes: int) -> set[int]:
         """End ranks that have peers on a host that is lost: they may wait for these for ever.
 
         torchrun notices, and starts its ranks again with those on the hosts that are left.
@@ -62,14 +70,13 @@ class Elastic:
         :param nodes: how many these are
         :return: numbers of the ranks
         """
-        ended = []
-        for each in ranks:
-            process = self._processes.get(each.pid)
-            if process and each.group and each.group["nodes"] > nodes:
-                each.given_up = True
+        ended = set()
+        for pid, (process, record) in self._programs.items():
+            if process and process.alive() and record["group"]["nodes"] > nodes:
+                self._given_up.add(pid)
                 process.send(signal.SIGKILL)
-                ended.append(each.rank or 0)
-        return sorted(ended)
+                ended.add(record["rank"])
+        return ended
 
 
 def comes_again(record: Json) -> bool:

@@ -40,12 +40,10 @@ UNCHECKED = (
 class Started:
     """One process that the supervisor started: a rank, or what launches ranks."""
 
-    def __init__(self, name: str, rank: int | None, pid: int, group: Json | None = None) -> None:
+    def __init__(self, name: str, rank: int | None, pid: int) -> None:
         self.name = name
         self.rank = rank
         self.pid = pid
-        self.group = group
-        self.given_up = False  # ended by us, while the job goes on
         self.began = time.monotonic()
         self.ended = False
 
@@ -182,15 +180,15 @@ class Gang:
                     self._begins(record)
                 self._records[entry.name] = inode
                 if "elapsed" in record:
-                    program = self.programs.pop(record["pid"], None)
-                    self._exit(record, given_up=bool(program and program.given_up))
+                    self.programs.pop(record["pid"], None)
+                    self._exit(record)
         self._adopt()
 
     def _begins(self, record: Json) -> None:
         """Take over that a launcher has started a rank."""
         name, rank, pid = record["name"], record["rank"], record["pid"]
         self._began(name, rank, pid)
-        self.programs[pid] = Started(name, rank, pid, record.get("group"))
+        self.programs[pid] = Started(name, rank, pid)
         if self.elastic:
             news = self.elastic.begins(record)
             self.expected = self.elastic.ranks
@@ -203,9 +201,9 @@ class Gang:
 
         :param nodes: how many are left of the job
         """
-        if self.elastic and (ended := self.elastic.give_up(self.programs.values(), nodes)):
+        if self.elastic and (ended := self.elastic.give_up(nodes)):
             why = "had peers on a host that is lost; torchrun goes on without these, if it may"
-            self.journal.add("note", m=f"{numbered(set(ended))} {why}")
+            self.journal.add("note", m=f"{numbered(ended)} {why}")
 
     def _adopt(self) -> None:
         """Record ends of ranks whose wrapper an mpirun had killed, so that they became ours."""
@@ -213,14 +211,16 @@ class Gang:
             rank = self.programs.pop(pid)
             elapsed = time.monotonic() - rank.began
             record = exit_record(rank.name, rank.rank, pid, self._orphans[pid], elapsed)
-            self._exit({**record, "group": rank.group, "asked": True}, given_up=rank.given_up)
+            if self.elastic:
+                record.update(group=self.elastic.group_of(pid), asked=True)
+            self._exit(record)
 
-    def _exit(self, record: Json, *, given_up: bool = False) -> None:
+    def _exit(self, record: Json) -> None:
         if self.serving.may_fall(record["rank"]):
             self._fell(record)
             return
         story = exit_story(self.node, record)
-        by_us = self.by_us or given_up
+        by_us = self.by_us or bool(self.elastic and self.elastic.gave_up(record["pid"]))
         evidence = [] if by_us else self._memory(record, story["tail"])
         found = {"oom": bool(evidence), "evidence": evidence, "alone": self._alone(record)}
         again = bool(self.elastic) and not self.by_us and comes_again(record)
