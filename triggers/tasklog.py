@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import re
+import shutil
 import time
 from collections import Counter
 from contextlib import suppress
@@ -59,7 +60,7 @@ class TaskLog(Shown):
         own = f"{log.name}.trigger.*.log"
         for path in log.parent.glob(own):
             number = sum(1 for _ in path.parent.glob(f"{path.name}.*"))
-            path.rename(path.with_name(f"{path.name}.{number}"))
+            _save(path, path.with_name(f"{path.name}.{number}"))
         return cls(log, own)
 
     def logged(self, host: str, since: float) -> Counter[str]:
@@ -101,6 +102,17 @@ class TaskLog(Shown):
     def _ends_with(self, last: str) -> bool:
         files = self._log.parent.glob(self._pattern)
         return any(line == last for path in files for _, line in _lines(path, LAST))
+
+
+def _save(path: Path, saved: Path) -> None:
+    """Keep what is in a file by now, under another name, and not what is still written to it.
+
+    A triggerer that was frozen has lines on their way there, which its successor shows as well.
+    """
+    path.rename(saved)  # first: what is not found there any more is not acknowledged
+    copy = saved.with_name(f".{saved.name}")
+    shutil.copyfile(saved, copy)
+    copy.replace(saved)
 
 
 def _path(ti: Any) -> Path:

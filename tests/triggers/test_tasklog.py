@@ -52,6 +52,17 @@ def test_a_file_that_airflow_would_empty_is_kept_where_the_page_shows_it(folder:
     ]
 
 
+def test_what_a_frozen_triggerer_writes_when_it_comes_back_is_not_shown(folder: Path) -> None:
+    path = folder / "attempt=2.log.trigger.7.log"
+    with path.open("w") as frozen:
+        frozen.write("in time\n")
+        frozen.flush()
+        TaskLog.of_trigger(TASK)
+        frozen.write("late\n")
+    (kept,) = folder.iterdir()
+    assert kept.read_text() == "in time\n"
+
+
 def test_another_try_is_left_alone(folder: Path) -> None:
     other = folder / "attempt=1.log.trigger.7.log"
     other.write_text("x")
