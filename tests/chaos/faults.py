@@ -255,8 +255,9 @@ class Faults:
 
     def _task_killed(self, fault: Fault, *, supervisor: bool) -> Steps:
         with (yield from self._alone("scheduler")):
-            job = Job(f"f{fault.number}", "ranks_again", (self._named(fault),), None)
-            entry = self.ledger.submit(job)
+            host = self._named(fault)
+            yield from self._until(lambda: host not in self.ledger.down)
+            entry = self.ledger.submit(Job(f"f{fault.number}", "ranks_again", (host,), None))
             if not (yield from self._running(entry)):
                 return
             yield 3 * fault.length
@@ -317,9 +318,10 @@ class Faults:
         while not (calm := self.ledger.calm()):
             if time.monotonic() > end:
                 raise TimeoutError("no job came to run that a fault could befall")
-            if own is None or own.excuses:  # another fault was faster
+            host = self._named(fault)
+            if (own is None or own.excuses) and host not in self.ledger.down:
                 name = f"f{fault.number}-{len(self.ledger.entries)}"
-                own = self.ledger.submit(Job(name, "ranks", (self._named(fault),), None))
+                own = self.ledger.submit(Job(name, "ranks", (host,), None))
             yield 1
         return calm[int(fault.aim * len(calm))]
 
