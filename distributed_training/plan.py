@@ -271,6 +271,7 @@ class Plan:
     master_port: int
     resume_from: str | None = None  # path of a checkpoint on the hosts
     passed_over: tuple[str, ...] = ()  # what looked newer than that, and why it is not used
+    left_out: tuple[str, ...] = ()  # hosts that an elastic job does without, and why
     mpirun: Mpirun | None = None
 
     @property
@@ -289,7 +290,6 @@ class Plan:
 
         Parameter servers and those whom they serve form groups of another kind.
         """
-    left_out: tuple[str, ...] = ()  # hosts that an elastic job does without, and why
         serves = any(rank.serves is not None for node in self.nodes for rank in node.ranks)
         checked = self.spec.check_group and self.world_size > 1 and not serves
         return self.world_size if checked else None
