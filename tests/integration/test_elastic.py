@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import json
+import secrets
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from distributed_training.errors import NodeLost, RankFailed
 
-# Adds 1 on every rank in each of STEPS steps, and goes on from the checkpoint of rank 0: whatever
-# happens, the total of a step is the number of ranks that made it.
+# Adds 1 on every rank in each of STEPS steps: the total of a step is the number of ranks that made
+# it. All of them go on from the checkpoint of rank 0, since hosts share no files.
 TRAIN = """
 import json, os, time, torch, torch.distributed as dist
 steps = int(os.environ["STEPS"])
 dist.init_process_group("gloo")
 rank, size, done = dist.get_rank(), dist.get_world_size(), []
-if saved := os.environ.get("DT_RESUME_FROM"):
+if rank == 0 and (saved := os.environ.get("DT_RESUME_FROM")):
     done = torch.load(saved)
+told = [done]
+dist.broadcast_object_list(told)
+(done,) = told
 names = ("NODE_RANK", "GROUP_RANK", "GROUP_WORLD_SIZE", "LOCAL_WORLD_SIZE", "DT_RANK")
 print("begins", json.dumps({name: int(os.environ[name]) for name in names} | {
     "size": size, "from": len(done), "attempt": int(os.environ["DT_ATTEMPT"]),
@@ -52,8 +56,8 @@ FAILS = """
 
 
 @pytest.fixture
-def elastic(jobs_on, torch_python, tmp_path_factory):
-    """Run elastic jobs on a fleet; all hosts share the folder of checkpoints."""
+def elastic(jobs_on, torch_python):
+    """Run elastic jobs on a fleet."""
 
     def run(hosts, nnodes, what="pass", **fields):
         least, most = map(int, nnodes.split(":"))
@@ -64,7 +68,7 @@ def elastic(jobs_on, torch_python, tmp_path_factory):
             "min_nodes": least,
             "nnodes": most,
             "max_restarts": 3,
-            "checkpoint_dir": shared_folder(tmp_path_factory),
+            "checkpoint_dir": f"checkpoints-{secrets.token_hex(4)}",
             "env": {"STEPS": str(STEPS)},
             **TIMES,
         }
@@ -72,14 +76,6 @@ def elastic(jobs_on, torch_python, tmp_path_factory):
         return jobs.run(TRAIN.replace("WHAT_HAPPENS", what), **asked | fields)
 
     return run
-
-
-def shared_folder(tmp_path_factory):
-    """Make a folder that all hosts see, and their users may write to."""
-    folder = tmp_path_factory.mktemp("checkpoints")
-    for each in (folder, *folder.parents[:2]):
-        each.chmod(0o777)
-    return str(folder)
 
 
 def begun(job):
