@@ -30,6 +30,11 @@ RESERVED = (
     "GROUP_WORLD_SIZE", "ROLE_RANK", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "DT_*",
     "TF_CONFIG",
 )  # fmt: skip
+# By these, libraries tell which network they use, and where they write it.
+TELLING = (
+    "NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE", "UCX_LOG_LEVEL", "UCX_LOG_FILE",
+    "I_MPI_DEBUG", "I_MPI_DEBUG_OUTPUT",
+)  # fmt: skip
 # What an operator's argument says instead.
 ARGUMENTS = {
     "MASTER_PORT": "master_port",
@@ -85,6 +90,7 @@ def job_environment(plan: Plan, node: Node) -> dict[str, str]:
         env["DT_CHECKPOINT_DIR"] = node.checkpoint_dir
     if plan.resume_from:
         env["DT_RESUME_FROM"] = plan.resume_from
+    env |= telling_environment(plan, node)
     if plan.spec.program.values is not None:
         env["DT_ARGUMENTS"] = plan.spec.program.values
     return env
@@ -124,10 +130,32 @@ def default_environment(plan: Plan, node: Node) -> dict[str, str]:
 
 
 def interface_environment(plan: Plan, node: Node) -> dict[str, str]:
-    """Return what leads NCCL to the interface between the hosts, whoever uses it."""
-    if len(plan.nodes) == 1 or not node.interface:
+    """Return what leads NCCL to the network between the hosts, whoever uses it."""
+    if len(plan.nodes) == 1:
         return {}
-    return {"NCCL_SOCKET_IFNAME": f"={node.interface}"}  # `=`: this name, not a prefix of it
+    env = {"NCCL_IB_DISABLE": "1"} if plan.spec.interconnect == "tcp" else {}
+    if node.interface:
+        env["NCCL_SOCKET_IFNAME"] = f"={node.interface}"  # `=`: this name, not a prefix of it
+    return env
+
+
+def telling_environment(plan: Plan, node: Node) -> dict[str, str]:
+    """Return what lets libraries tell which network they use, where it has to be InfiniBand.
+
+    NCCL tells much, and has files of its own, with its process in the place of %p. What others
+    write into a file comes there only at the end.
+    """
+    if not plan.needs_infiniband:
+        return {}
+    return {
+        "NCCL_DEBUG": "INFO",
+        "NCCL_DEBUG_SUBSYS": "INIT,ENV,NET",
+        "NCCL_DEBUG_FILE": f"{node.folder}/logs/network-nccl-%p.log",
+        "UCX_LOG_LEVEL": "info",
+        "UCX_LOG_FILE": "stderr",
+        "I_MPI_DEBUG": "2",
+        "I_MPI_DEBUG_OUTPUT": "stderr",
+    }
 
 
 def check_environment(spec: JobSpec, reserved: Sequence[str] = ()) -> None:
@@ -140,6 +168,12 @@ def check_environment(spec: JobSpec, reserved: Sequence[str] = ()) -> None:
     for where, env in by_host.items():
         for name, value in env.items():
             _check_variable(where, name, value, (*RESERVED, *reserved))
+            if spec.interconnect == "infiniband" and name in TELLING:
+                raise PlanError(
+                    f"{where} sets {name}, by which a library tells whether it uses InfiniBand: "
+                    "take it out; with interconnect='infiniband' NCCL tells it in network-nccl-* "
+                    "beside the logs, and UCX and Intel MPI in the log"
+                )
 
 
 def _check_variable(where: str, name: str, value: str, reserved: Sequence[str]) -> None:

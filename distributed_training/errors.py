@@ -141,6 +141,10 @@ class DeliveryFailed(TrainingError):
     """Raised when what a job left cannot be brought or handed on; a retry does not train anew."""
 
 
+class InterconnectNotUsed(TrainingError):
+    """Raised when InfiniBand was asked for, and ranks of different hosts talked over sockets."""
+
+
 class JobStalled(TrainingError):
     """Raised when no rank has printed a line or noted a metric for ``hang_timeout``."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from distributed_training.errors import PlanError
 
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from distributed_training.cluster import Cluster
     from distributed_training.fleet import Host
     from distributed_training.mpirun import MpiOptions, Mpirun
+
+Interconnect = Literal["auto", "tcp", "infiniband"]
+INTERCONNECTS: tuple[Interconnect, ...] = get_args(Interconnect)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,7 @@ class JobSpec:
     host_timeout: float = 60.0
     orphan_timeout: float | None = 900.0
     hang_timeout: float | None = None
+    interconnect: Interconnect = "auto"
     check_group: bool = True
     label: Mapping[str, str] = field(default_factory=dict)
     quarantine: float = 0.0  # how long a host is left out after a fault of its own
@@ -283,6 +287,11 @@ class Plan:
     def world_size(self) -> int:
         """Number of ranks."""
         return sum(len(node.ranks) for node in self.nodes)
+
+    @property
+    def needs_infiniband(self) -> bool:
+        """Whether InfiniBand was asked for, and there are hosts to use it between."""
+        return self.spec.interconnect == "infiniband" and len(self.nodes) > 1
 
     @property
     def group_size(self) -> int | None:

@@ -17,6 +17,7 @@ from airflow.sdk.exceptions import TaskDeferralError, TaskDeferralTimeout
 from distributed_training.errors import PlanError, TrainingError
 from distributed_training.hooks.fleet import FleetHook
 from distributed_training.operators.arguments import (
+    choice,
     count,
     fill_in,
     given,
@@ -37,7 +38,7 @@ from distributed_training.operators.delivery import output_paths
 from distributed_training.operators.life import Life
 from distributed_training.operators.masking import secrets_in
 from distributed_training.operators.restart import Budget
-from distributed_training.plan import JobSpec, Plan, Program
+from distributed_training.plan import INTERCONNECTS, JobSpec, Plan, Program
 from distributed_training.run.launch import propose
 from distributed_training.run.queue import Waiting
 from distributed_training.run.watch import Outcome
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from distributed_training.fleet import Host
+    from distributed_training.plan import Interconnect
     from distributed_training.run.agents import HostAgent
 
 _SIGN_OF_LIFE = "a host that is well gives a sign of life every 5 seconds"
@@ -84,6 +86,8 @@ class TrainingOperator(BaseOperator):
     :param host_timeout: seconds of silence after which a connection is made anew
     :param hang_timeout: seconds without a line or a metric from any rank after which the log
         tells where every rank stands, and the job is ended; None: it may be silent for ever
+    :param interconnect: network between the hosts: ``tcp``, or ``infiniband``, which is checked
+        before and proven while the job runs; ``auto`` is what libraries choose
     :param check_group: fail if a rank ends well without having joined a group of all ranks
     :param orphan_timeout: seconds that nobody watches the job until its agents end it;
         None: they never do
@@ -105,8 +109,9 @@ class TrainingOperator(BaseOperator):
         "fleet_conn_id", "script", "module", "command", "arguments", "source_dir", "nnodes",
         "nproc_per_node", "hosts", "hostfile", "oversubscribe", "env", "host_env", "python",
         "setup", "master_port", "queue_timeout", "start_timeout", "stop_signal", "grace_period",
-        "host_timeout", "hang_timeout", "check_group", "orphan_timeout", "max_restarts",
-        "max_error_restarts", "keep_days", "checkpoint_dir", "outputs", "output_dir", "log_dir",
+        "host_timeout", "hang_timeout", "interconnect", "check_group", "orphan_timeout",
+        "max_restarts", "max_error_restarts", "keep_days", "checkpoint_dir", "outputs",
+        "output_dir", "log_dir",
     )  # fmt: skip
     template_fields_renderers: ClassVar[dict[str, str]] = {"env": "json", "setup": "bash"}
     ui_color = "#e8f0fe"
@@ -136,6 +141,7 @@ class TrainingOperator(BaseOperator):
         grace_period: float | str = 30,
         host_timeout: float | str = 60,
         hang_timeout: float | str | None = None,
+        interconnect: Interconnect | str = "auto",
         check_group: bool | str = True,
         orphan_timeout: float | str | None = 900,
         max_restarts: int | str = 0,
@@ -171,6 +177,7 @@ class TrainingOperator(BaseOperator):
         self.grace_period = grace_period
         self.host_timeout = host_timeout
         self.hang_timeout = hang_timeout
+        self.interconnect = interconnect
         self.check_group = check_group
         self.orphan_timeout = orphan_timeout
         self.max_restarts = max_restarts
@@ -273,6 +280,7 @@ class TrainingOperator(BaseOperator):
             start_timeout=seconds("start_timeout", self.start_timeout, least=1),
             host_timeout=seconds("host_timeout", self.host_timeout, least=6, why=_SIGN_OF_LIFE),
             hang_timeout=optional_seconds("hang_timeout", self.hang_timeout, least=1),
+            interconnect=choice("interconnect", self.interconnect, INTERCONNECTS),
             check_group=switch("check_group", self.check_group),
             orphan_timeout=optional_seconds("orphan_timeout", self.orphan_timeout, least=1),
             quarantine=self.hook.quarantine,

@@ -41,7 +41,7 @@ class Implementation(ABC):
 
     def defaults(self, plan: Plan, node: Node) -> dict[str, str]:
         """Return what keeps a rank's messages on the interface between the hosts."""
-        if not between_hosts(plan, node) or node.infiniband:
+        if not keeps_to_interface(plan, node):
             return {}
         return {"UCX_NET_DEVICES": str(node.interface)}
 
@@ -54,6 +54,12 @@ def options_of(spec: JobSpec) -> MpiOptions:
 def between_hosts(plan: Plan, node: Node) -> bool:
     """Return whether it is known over which interface a node reaches the others."""
     return len(plan.nodes) > 1 and node.interface is not None
+
+
+def keeps_to_interface(plan: Plan, node: Node) -> bool:
+    """Return whether UCX and libfabric are not to choose the network for themselves."""
+    sockets = not node.infiniband or plan.spec.interconnect == "tcp"
+    return sockets and between_hosts(plan, node)
 
 
 def interfaces(plan: Plan) -> list[str]:

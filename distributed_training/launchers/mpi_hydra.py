@@ -8,6 +8,7 @@ from distributed_training.launchers.mpi_base import (
     Implementation,
     between_hosts,
     is_said,
+    keeps_to_interface,
     mpi_address,
     relay,
 )
@@ -22,8 +23,10 @@ class Hydra(Implementation):
     def defaults(self, plan: Plan, node: Node) -> dict[str, str]:
         """Return the variables of UCX and of libfabric: either may carry the messages."""
         env = super().defaults(plan, node)
-        if between_hosts(plan, node) and not node.infiniband:
+        if keeps_to_interface(plan, node):
             env["FI_TCP_IFACE"] = str(node.interface)
+        if len(plan.nodes) > 1 and plan.spec.interconnect == "tcp":
+            env["FI_PROVIDER"] = "tcp"
         return env
 
 

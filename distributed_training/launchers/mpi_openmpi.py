@@ -16,9 +16,17 @@ from distributed_training.launchers.mpi_base import (
 )
 
 if TYPE_CHECKING:
-    from distributed_training.plan import Node, Plan
+    from distributed_training.plan import Interconnect, Node, Plan
 
 ROOT = ("ALLOW_RUN_AS_ROOT", "ALLOW_RUN_AS_ROOT_CONFIRM")  # it wants to hear it twice
+
+# How messages go between hosts. Its own transports know of InfiniBand only through UCX, and without
+# it fall back to TCP in silence.
+TRANSPORTS: dict[Interconnect, dict[str, str]] = {
+    "auto": {},
+    "tcp": {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "^openib,uct,ofi,usnic"},
+    "infiniband": {"OMPI_MCA_pml": "ucx"},
+}
 
 
 class OpenMpi(Implementation):
@@ -68,6 +76,8 @@ class OpenMpi(Implementation):
         env = super().defaults(plan, node)
         if between_hosts(plan, node) and not is_said(plan, "btl_tcp_if_"):
             env["OMPI_MCA_btl_tcp_if_include"] = str(node.interface)
+        if len(plan.nodes) > 1 and not is_said(plan, "pml"):
+            env |= TRANSPORTS[plan.spec.interconnect]
         if len(node.ranks) > node.cpus:
             env["OMPI_MCA_mpi_yield_when_idle"] = "1"
         return env

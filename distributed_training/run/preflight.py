@@ -30,10 +30,15 @@ class Preflight:
     findings: list[Finding] = field(default_factory=list)
 
     @classmethod
-    def of(cls, offers: Iterable[Offer]) -> Preflight:
-        """Begin with what offers tell."""
+    def of(cls, offers: Iterable[Offer], *, infiniband: bool = False) -> Preflight:
+        """Begin with what offers tell.
+
+        :param infiniband: a job needs it between its hosts
+        """
         known = {offer.host.name: offer for offer in offers}
-        return cls(known, findings=[each for offer in known.values() for each in of_offer(offer)])
+        looks = (of_offer, of_infiniband) if infiniband else (of_offer,)
+        found = [each for offer in known.values() for look in looks for each in look(offer)]
+        return cls(known, findings=found)
 
     def failures(self, host: str | None = None) -> list[Finding]:
         """Return what refuses a launch, on one host or on all."""
@@ -130,14 +135,40 @@ def of_offer(offer: Offer) -> Iterator[Finding]:
             "mount -o remount,size=50% /dev/shm; in a container, run it with --shm-size",
         )
     if facts.get("infiniband") and facts.get("memlock") is not None:
-        yield Finding(
-            name,
-            "memlock",
-            "warning",
-            f"only {_size(facts['memlock'])} may be locked, and InfiniBand needs more",
-            "set `* - memlock unlimited` in /etc/security/limits.conf and log in anew",
-        )
+        yield _memlock(offer, "warning")
     yield from _of_hardware(offer)
+
+
+def of_infiniband(offer: Offer) -> Iterator[Finding]:
+    """Yield why the ranks of a job could not use InfiniBand on a host."""
+    name, found = offer.host.name, offer.facts.get("infiniband") or {}
+    if not found.get("files"):
+        why = "there is no /dev/infiniband/uverbs0: no adapter, or its driver is not loaded"
+        do = "load it (`modprobe ib_uverbs`); a container needs --device=/dev/infiniband"
+        yield Finding(name, "InfiniBand", "failure", why, do)
+        return
+    ports = found["ports"]
+    if "ACTIVE" not in ports.values():
+        told = ", ".join(f"{port} is {state}" for port, state in ports.items()) or "there is none"
+        do = "run `ibstat` there, and see to the cable, the switch and the subnet manager"
+        yield Finding(name, "InfiniBand", "failure", f"no port is active: {told}", do)
+    if found["closed"]:
+        why = f"{offer.user or 'the user'} may not open {', '.join(found['closed'])}"
+        do = 'let all read and write it (udev: MODE="0666"), or put the user into its group'
+        yield Finding(name, "InfiniBand", "failure", why, do)
+    if offer.facts.get("memlock") is not None:
+        yield _memlock(offer, "failure")
+
+
+def _memlock(offer: Offer, severity: Severity) -> Finding:
+    return Finding(
+        offer.host.name,
+        "memlock",
+        severity,
+        f"only {_size(offer.facts['memlock'])} may be locked, and InfiniBand needs more",
+        "set `* - memlock unlimited` in /etc/security/limits.conf (LimitMEMLOCK=infinity of sshd's "
+        "service where it has no PAM), and log in anew",
+    )
 
 
 def _of_hardware(offer: Offer) -> Iterator[Finding]:

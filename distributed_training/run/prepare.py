@@ -45,7 +45,7 @@ async def prepare(
     """
     chosen = {node.host.name for node in plan.nodes}
     offered = {offer.host.name: offer for offer in offers if offer.host.name in chosen}
-    preflight = Preflight.of(offered.values())
+    preflight = Preflight.of(offered.values(), infiniband=plan.needs_infiniband)
 
     async def ready(node: Node) -> None:
         name = node.host.name
@@ -147,6 +147,7 @@ def _request(plan: Plan, node: Node, owner: str) -> dict[str, Any]:
         "check_files": script,
         "python": spec.python if spec.program.kind != "command" else None,
         "mpirun": None if plan.mpirun is None else dataclasses.asdict(plan.mpirun),
+        "infiniband": plan.needs_infiniband,
         "orphan_timeout": spec.orphan_timeout,
         "site": site() if _wants_site(plan) else None,
         "grace_period": spec.grace_period,

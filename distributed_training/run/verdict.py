@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from distributed_training.errors import (
     GpuFault,
     GroupNotFormed,
+    InterconnectNotUsed,
     JobCancelled,
     JobTimeout,
     NodeLost,
@@ -62,8 +63,8 @@ def verdict(ref: JobRef, nodes: Sequence[NodeState], stopped: str | None) -> Tra
 
     :param stopped: why we asked the job to end, if we did
     """
-    if stopped == TIMED_OUT:
-        return JobTimeout("the job was ended because the task's execution_timeout was over")
+    if ended := _ended_by_us(nodes, stopped):
+        return ended
     if is_whole(ref, nodes):
         return None
     lost = _first_lost(ref, nodes)
@@ -79,6 +80,16 @@ def verdict(ref: JobRef, nodes: Sequence[NodeState], stopped: str | None) -> Tra
         if node.ended and node.ended["state"] != "success":
             return _ended_otherwise(node.ref, node.ended, stopped)
     return lost
+
+
+def _ended_by_us(nodes: Sequence[NodeState], stopped: str | None) -> TrainingError | None:
+    """Return why the job was ended before any part of it failed, as far as we know at once."""
+    if stopped == TIMED_OUT:
+        return JobTimeout("the job was ended because the task's execution_timeout was over")
+    for node in nodes:
+        if node.ended and node.ended.get("over_sockets"):
+            return _over_sockets(node.ref.host.name, node.ended["over_sockets"])
+    return None
 
 
 def is_port_taken(error: TrainingError) -> bool:
@@ -214,6 +225,15 @@ def _lost(node: NodeRef, why: str) -> NodeLost:
     return NodeLost(
         f"{name} was lost: {why}; see whether the host was restarted, was cut off or ran out of "
         f"memory (`last reboot` and `dmesg` on {name})",
+        host=name,
+    )
+
+
+def _over_sockets(name: str, told: str) -> InterconnectNotUsed:
+    return InterconnectNotUsed(
+        f"interconnect='infiniband', but ranks on {name} talk to other hosts over sockets: {told}\n"
+        "The files network-nccl-* among the logs, and the lines of UCX, tell why InfiniBand was "
+        f"passed over; run `ibstat` and `ibv_devinfo` on {name}, or set interconnect='auto'",
         host=name,
     )
 

@@ -16,6 +16,7 @@ from distributed_training.operators.jax import JaxDistributedOperator
 from distributed_training.operators.mpi import MpiTrainOperator
 from distributed_training.operators.tensorflow import TFMultiWorkerOperator
 from distributed_training.operators.torch import TorchDistributedOperator
+from distributed_training.plan import INTERCONNECTS
 from distributed_training.provider import DECORATORS, FIELDS
 from tests.offers import offer, spec
 
@@ -93,8 +94,12 @@ def test_every_variable_of_a_rank_is_explained() -> None:
     plans = [launchers.plan(asked, [offer("gpu1", gpus=n), offer("gpu2", gpus=n)]) for n in (0, 1)]
     cluster = spec(launcher="tensorflow", cluster=Cluster(1, parameter_server_count=1))
     plans += [launchers.plan(cluster, [offer("gpu1", gpus=n)]) for n in (0, 1)]
-    plans += [launchers.plan(spec(launcher="mpi"), both) for both in hosts_with_every_mpi()]
-    plans += [launchers.plan(spec(launcher="jax"), [offer("gpu1", gpus=1)])]
+    plans += [
+        launchers.plan(spec(launcher="mpi", interconnect=network), both)
+        for both in hosts_with_every_mpi()
+        for network in INTERCONNECTS
+    ]
+    plans += [launchers.plan(spec(launcher=name), [offer("gpu1", gpus=1)]) for name in ("jax", "ray")]
     processes = [process for plan in plans for process in plan.head.processes]
     names = {name for each in processes for name in (*each.env, *each.defaults)}
     names |= set(re.findall(r'"(DT_\w+)"', program())) - {AGENTS_OWN}

@@ -113,6 +113,38 @@ def test_messages_keep_to_the_interface_between_the_hosts():
     assert "UCX_NET_DEVICES" not in ranks(fast)[0].defaults
 
 
+@pytest.mark.parametrize(
+    ("network", "mpi", "names"),
+    [
+        ("tcp", "openmpi4", {"OMPI_MCA_pml": "ob1", "UCX_NET_DEVICES": "eth0"}),
+        ("tcp", "mpich", {"FI_PROVIDER": "tcp", "FI_TCP_IFACE": "eth0", "NCCL_IB_DISABLE": "1"}),
+        ("infiniband", "openmpi5", {"OMPI_MCA_pml": "ucx"}),
+        ("infiniband", "intelmpi", {}),
+    ],
+)
+def test_messages_keep_to_the_network_that_was_asked_for(network, mpi, names):
+    there = {"infiniband": {"ports": {"mlx5_0:1": "ACTIVE"}}}
+    rank = ranks(plan(hosts(mpi, facts=there), interconnect=network))[0]
+    assert rank.defaults.items() >= names.items()
+    both = {**rank.defaults, **rank.env}
+    tells = both.get("NCCL_DEBUG_FILE") == f"{HOME}/0/logs/network-nccl-%p.log"
+    assert tells is (network == "infiniband")
+    assert ("UCX_NET_DEVICES" in both) is (network == "tcp")
+    alone = ranks(plan(hosts(mpi, (2,), facts=there), interconnect=network))[0]
+    assert not (alone.defaults.keys() | alone.env.keys()) & {*names, "NCCL_DEBUG"}
+
+
+def test_the_user_s_way_of_messages_counts():
+    own = {"options": {"arguments": ("--mca", "pml", "cm")}, "interconnect": "infiniband"}
+    assert "OMPI_MCA_pml" not in ranks(plan(**own))[0].defaults
+
+
+def test_what_libraries_tell_of_their_network_is_not_hushed():
+    plan(env={"NCCL_DEBUG": "WARN"})
+    with pytest.raises(PlanError, match="env sets NCCL_DEBUG, by which a library tells"):
+        plan(env={"NCCL_DEBUG": "WARN"}, interconnect="infiniband")
+
+
 def test_hosts_may_have_interfaces_of_different_names():
     offers = hosts("openmpi4")
     offers[1] = hosts("openmpi4", (2, 2), addresses={"10.0.0.2": "ens7"})[1]

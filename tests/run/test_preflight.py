@@ -47,6 +47,44 @@ def test_what_is_in_order_is_not_told(fields):
     assert list(of_offer(offer(**(FIT | fields)))) == []
 
 
+READY = {"ports": {"mlx5_0:1": "ACTIVE"}, "files": ["/dev/infiniband/uverbs0"], "closed": []}
+
+
+@pytest.mark.parametrize(
+    ("found", "memlock", "words"),
+    [
+        ({}, None, "there is no /dev/infiniband/uverbs0"),
+        ({**READY, "files": []}, None, "there is no /dev/infiniband/uverbs0"),
+        ({**READY, "ports": {}}, None, "no port is active: there is none"),
+        (
+            {**READY, "ports": {"mlx5_0:1": "DOWN", "mlx5_1:1": "INIT"}},
+            None,
+            "no port is active: mlx5_0:1 is DOWN, mlx5_1:1 is INIT",
+        ),
+        ({**READY, "closed": READY["files"]}, None, "ada may not open /dev/infiniband/uverbs0"),
+        (READY, 8 << 20, "only 8 MiB may be locked"),
+    ],
+)
+def test_a_host_that_cannot_use_infiniband_is_refused_if_that_is_needed(found, memlock, words):
+    host = offer(user="ada", disk_free=FIT["disk_free"], facts={
+        "infiniband": found, "memlock": memlock, "shm_free": 8 * GIB,
+    })  # fmt: skip
+    assert Preflight.of([host]).failures() == []
+    (failure,) = Preflight.of([host], infiniband=True).failures()
+    assert failure.host == "gpu1"
+    assert words in failure.why
+    assert failure.do
+
+
+def test_a_host_that_can_use_infiniband_is_not_refused():
+    ports = {"mlx5_0:1": "DOWN", "mlx5_1:1": "ACTIVE"}
+    facts = {"infiniband": {**READY, "ports": ports}, "memlock": None}
+    assert (
+        Preflight.of([offer(disk_free=FIT["disk_free"], facts=facts)], infiniband=True).findings
+        == []
+    )
+
+
 @pytest.mark.parametrize(
     ("found", "odd"),
     [

@@ -9,6 +9,8 @@ from .lines import LineBuffer, clean
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from .journal import Journal
     from .masking import Hide
 
@@ -58,11 +60,17 @@ class LogTail:
 
 
 class Logs:
-    """The logs of a node, poured into its journal up to a limit."""
+    """The logs of a node, poured into its journal up to a limit.
 
-    def __init__(self, folder: str, journal: Journal) -> None:
+    :param hear: called with all lines, too
+    """
+
+    def __init__(
+        self, folder: str, journal: Journal, hear: Callable[[Sequence[str]], None]
+    ) -> None:
         self.folder = folder
         self.journal = journal
+        self._hear = hear
         self._tails: list[LogTail] = []
         self._left = LOG_LIMIT
         self.behind = False
@@ -88,6 +96,7 @@ class Logs:
         for tail in self._tails:
             size, lines = tail.read(chunk)
             self.journal.log(tail.source, lines)
+            self._hear(lines)
             read += size
             self._left -= size + LINE_COST * len(lines)
         if self._left <= 0:

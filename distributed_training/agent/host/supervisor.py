@@ -26,6 +26,7 @@ from .ranks import Gang
 from .records import encode
 from .relays import Relays
 from .reservation import Reservation
+from .transports import Transports
 from .wakeups import Wakeups
 from .withheld import note_fault
 
@@ -40,6 +41,11 @@ REFRESH_EVERY = 3600.0
 JOURNAL_TIMEOUT = 60.0  # how long a full disk may keep the last journal line
 DISK_LOW = 1 << 20  # bytes: a disk with less is full, but for some odd blocks
 PREPARED_WAIT = 5.0
+OVER_SOCKETS = "sockets are used between hosts, and not InfiniBand"
+UNPROVEN = (
+    "WARNING: whether InfiniBand was used is not known: neither NCCL, UCX nor Intel MPI has told "
+    "of a connection to another host"
+)
 
 
 class Supervisor:
@@ -55,7 +61,8 @@ class Supervisor:
         self.wakeups = Wakeups()
         self.desk = Desk(server)
         self.journal = Journal(node.journal, node.hide)
-        self.logs = Logs(node.at("logs"), self.journal)
+        self.transports = Transports(node, wanted=bool(request.get("infiniband")))
+        self.logs = Logs(node.at("logs"), self.journal, self.transports.hear)
         self.gang = Gang(node, self.journal)
         self.reservation = Reservation(node.key, request)
         self.relays = Relays(self.journal)
@@ -186,6 +193,7 @@ class Supervisor:
             return
         timeout = self.request.get("orphan_timeout")
         outcome = self.gang.outcome(self.grace)
+        self.look_at_transports(at_once=bool(outcome))
         if outcome:
             self.end(*outcome)
         elif signals:
@@ -194,6 +202,16 @@ class Supervisor:
             self.end("agent lost", "lost")
         elif timeout is not None and time.monotonic() - self.renewed > timeout:
             self.end("orphaned", "stopped")
+
+    def look_at_transports(self, at_once: bool) -> None:
+        """End the job if its ranks have to use InfiniBand and do not, and note it once they do."""
+        self.transports.look(at_once)
+        if at_once and self.transports.wanted:
+            self.logs.follow()
+        if self.transports.slow and not self.gang.failed:
+            self.end(OVER_SOCKETS, "failed")
+        elif proof := self.transports.news():
+            self.journal.add("note", m=f"InfiniBand is used: {proof}")
 
     def end(self, reason: str, state: str, grace: float | None = None) -> None:
         """Begin the end; the first reason counts."""
@@ -215,6 +233,7 @@ class Supervisor:
         self.read_records()
         self.logs.finish()
         self.note_full_disk()
+        self.note_unproven()
         survivors = self.ending.survivors if self.ending else []
         leave_nothing(self.since)
         failed = self.gpus and self.gang.failed  # else nobody asks how the GPUs are
@@ -223,7 +242,8 @@ class Supervisor:
             note_fault(f"under job {self.node.key['job']}, {faults[0]['m']}")
         end = {"state": self.state, "reason": self.reason, "survivors": survivors}
         end.update(self.gang.elastic.told if self.gang.elastic else {})
-        self.journal.add("ended", **end, gpu_faults=faults)
+        slow = self.transports.slow if self.reason == OVER_SOCKETS else ""
+        self.journal.add("ended", **end, gpu_faults=faults, over_sockets=slow)
         until = time.monotonic() + (0 if self.refusal else JOURNAL_TIMEOUT)
         while self.journal.flush() and self.journal.backlog and time.monotonic() < until:
             time.sleep(0.5)
@@ -243,6 +263,11 @@ class Supervisor:
         if free < DISK_LOW or self.journal.refused:
             lacking = "logs, the result and outputs may lack what did not fit"
             self.journal.add("note", m=f"WARNING: {self.node.path}: {why}; {lacking}")
+
+    def note_unproven(self) -> None:
+        """Say that nobody knows whether InfiniBand was used, though it had to be."""
+        if self.transports.wanted and self.state == "success" and not self.transports.fast:
+            self.journal.add("note", m=UNPROVEN)
 
     def hear_caller(self) -> None:
         """Wait for who asked for the node, which may be slower than its refusal."""

@@ -13,6 +13,7 @@ from ..facts import boot_id, user_name
 from ..files import disk_free, read_text
 from ..folders import root_of, source_path
 from ..gpus import gpus
+from ..infiniband import infiniband
 from ..mpi import find_mpirun
 from ..network import interfaces
 from ..ports import free_ports
@@ -82,6 +83,6 @@ def fitness(root: str) -> Json:
         "disk_free": disk_free(root),
         "shm_free": disk_free("/dev/shm"),
         "memlock": None if limit == resource.RLIM_INFINITY else limit,
-        "infiniband": os.path.isdir("/dev/infiniband"),
+        "infiniband": infiniband(),
         "gpu_devices": len(glob.glob("/dev/nvidia[0-9]*")),
     }
