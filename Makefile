@@ -19,7 +19,7 @@ PAIRS ?= 5
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check lint types unit integration e2e survival chaos frameworks bench ready lock clean
+.PHONY: help demo test check lint types unit integration e2e ui-test survival chaos frameworks bench ready lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,13 +42,18 @@ types: ready ## two type checkers
 	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright
 
 unit: ready ## tests without hosts
-	$(PYTEST) $(AT_ONCE) $(HOSTS) tests --ignore tests/integration --ignore tests/e2e --ignore $(CHAOS)
+	$(PYTEST) $(AT_ONCE) $(HOSTS) tests --ignore tests/integration --ignore tests/e2e --ignore tests/ui --ignore $(CHAOS)
 
 integration: ready ## tests on real hosts, over real SSH
 	$(PYTEST) $(AT_ONCE) $(HOSTS) tests/integration
 
 e2e: ready ## tests in a real Airflow
 	$(PYTEST) -n 2 --dist loadfile $(HOSTS) tests/e2e $(CHAOS) $(addprefix --ignore ,$(SURVIVAL))
+
+ui-test: ## the web page in a real browser, and a picture of each of its states; as root
+	@$(PYTHON) -m dev.setup ui
+	$(PYTEST) tests/ui
+	@ls build/screenshots/*.png
 
 survival: ready ## every part of Airflow is killed, frozen and restarted under training; as root
 	$(PYTEST) $(SURVIVAL)

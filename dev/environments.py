@@ -23,9 +23,12 @@ OWN = CHECKOUT / ".venv"
 LOCKS = CHECKOUT / "requirements"
 
 
-def make_own(*, tools: bool) -> None:
-    """Make `.venv`: Airflow, its developers' tools if asked for, and this project, editable."""
-    airflow, dev = LOCKS / "airflow.txt", LOCKS / "dev.txt"
+def make_own(*, tools: bool, browser: bool = False) -> None:
+    """Make `.venv`: Airflow, its developers' tools if asked for, and this project, editable.
+
+    :param browser: also what drives a browser
+    """
+    airflow, dev, browsers = (LOCKS / f"{name}.txt" for name in ("airflow", "dev", "browser"))
     python = interpreters.own()
     with _alone(airflow):
         if _stale(OWN, "airflow", base := _fingerprint(python, airflow)):
@@ -37,6 +40,9 @@ def make_own(*, tools: bool) -> None:
             print(f"installing tools into {OWN}, once", flush=True)
             _pip(OWN, "--no-deps", "--requirement", dev)
             _mark(OWN, "dev", text)
+        if browser and _stale(OWN, "browser", text := _fingerprint(python, browsers)):
+            _pip(OWN, "--no-deps", "--requirement", browsers)
+            _mark(OWN, "browser", text)
         if _stale(OWN, "project", text := _fingerprint(python, CHECKOUT / "pyproject.toml")):
             _pip(OWN, "--no-deps", "--no-build-isolation", "--editable", CHECKOUT)
             _mark(OWN, "project", text)

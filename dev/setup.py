@@ -1,4 +1,4 @@
-"""Install what this machine lacks: `python3 -m dev.setup demo|test|lock`, harmless if nothing does.
+"""Install what this machine lacks: `python3 -m dev.setup demo|test|ui|lock`; harmless if nothing.
 
 Standard library only, as it runs before anything is installed; and it must at least start on an old
 Python, to say so.
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 OLDEST = (3, 11)
-TASKS = ("demo", "test", "lock")
+TASKS = ("demo", "test", "ui", "lock")
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -59,11 +59,11 @@ def prepare(task: str) -> None:
     """Install what a task needs."""
     from dev import environments, locks, system
 
-    system.install(tools=task == "test")
+    system.install(tools=task == "test", browser=task == "ui")
     if task == "lock":
         locks.write()
         return
-    environments.make_own(tools=task == "test")
+    environments.make_own(tools=task in {"test", "ui"}, browser=task == "ui")
     environments.make_hosts("torch")
     if task != "test":
         return

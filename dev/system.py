@@ -21,16 +21,18 @@ NAMESPACES = {
 }
 # Its own name: `mpirun` may be that of another MPI, and the tests want Debian's, too.
 TOOLS = {"git": "git", "mpirun.openmpi": "openmpi-bin", "redis-server": "redis-server"}
+BROWSER = {"chromium": "chromium"}
 FAKETIME = ("lib*/faketime/libfaketimeMT.so.1", "lib/*/faketime/libfaketimeMT.so.1")
 POSTGRES = "lib/postgresql/*/bin/postgres"
 
 
-def install(*, tools: bool) -> None:
+def install(*, tools: bool, browser: bool = False) -> None:
     """Install the Debian packages that are missing.
 
+    :param browser: also what the tests of the web page look with
     :raises RuntimeError: if they cannot be installed; it names all of them and the one command
     """
-    packages = missing(tools=tools)
+    packages = missing(tools=tools, browser=browser)
     if not packages:
         return
     command = f"apt-get install --yes {' '.join(packages)}"
@@ -46,10 +48,11 @@ def install(*, tools: bool) -> None:
         raise RuntimeError(f"{failure}\nThat was: {command}")
 
 
-def missing(*, tools: bool) -> list[str]:
+def missing(*, tools: bool, browser: bool = False) -> list[str]:
     """Return the Debian packages of all that is missing."""
     root = os.geteuid() == 0
     programs = {**SSH, **(NAMESPACES if root else {}), **(TOOLS if tools else {})}
+    programs |= BROWSER if browser else {}
     packages = {
         package for name, package in programs.items() if shutil.which(name, path=SEARCHED) is None
     }

@@ -18,7 +18,7 @@ import distributed_training
 
 ROOT = Path(__file__).parents[2]
 NAME = "airflow-provider-distributed-training"
-LINKED = ("decorators", "operators", "hooks", "triggers")
+LINKED = ("decorators", "operators", "hooks", "triggers", "plugins")
 
 IMPORT_ALL = """
 import importlib, pkgutil, sys
@@ -91,6 +91,8 @@ def test_the_wheel_holds_what_is_not_code(wheel: Path) -> None:
     assert {
         "distributed_training/py.typed",
         "distributed_training/agent/host/verbs/offer.py",
+        "distributed_training/plugins/static/task.html",
+        "distributed_training/plugins/static/vendor/uPlot.LICENSE",
     } <= names.keys()
     licence = next(text for name, text in names.items() if name.endswith("/licenses/LICENSE"))
     assert b"Apache License" in licence
@@ -137,6 +139,11 @@ def test_airflow_knows_the_connection_type(installed: Installed) -> None:
     assert hooks["gpu_fleet"]["class"] == "distributed_training.hooks.fleet.FleetHook"
     assert hooks["gpu_fleet"]["hook_name"] == "GPU fleet"
     assert hooks["gpu_fleet"]["package_name"] == NAME
+
+
+def test_airflow_finds_the_plugin_with_its_pages(installed: Installed) -> None:
+    plugins = {row["name"]: row for row in installed.airflow("plugins")}
+    assert "Fleets" in str(plugins["distributed_training"]["external_views"])
 
 
 def test_airflow_knows_the_fields_of_its_form(installed: Installed) -> None:

@@ -1,0 +1,1 @@
+"""What Airflow's web page shows beside its own: trainings and fleets."""

@@ -1,0 +1,62 @@
+/** How busy hosts, GPUs and ranks have been. */
+
+import { Chart } from "./chart.js";
+import { h } from "./dom.js";
+import { size, slot, value } from "./format.js";
+
+const percent = (share) => `${Math.round(share * 100)} %`;
+const whole = [0, 1];
+
+export class Usage {
+  constructor() {
+    this.hosts = new Map();
+    this.none = h("p", { class: "quiet" }, "Nothing measured yet.");
+    this.element = h("div", {}, this.none);
+  }
+
+  update(training) {
+    const start = training.started ?? training.since ?? 0;
+    const usage = Object.entries(training.usage ?? {});
+    this.none.hidden = usage.length > 0;
+    for (const [name, told] of usage) {
+      if (!this.hosts.has(name)) {
+        this.hosts.set(name, new HostUsage(name));
+        this.element.append(this.hosts.get(name).element);
+      }
+      this.hosts.get(name).update(told, start);
+    }
+  }
+}
+
+class HostUsage {
+  constructor(name) {
+    this.charts = {};
+    this.box = h("div", { class: "charts" });
+    this.element = h("section", { "aria-label": `Utilisation of ${name}` }, h("h3", {}, name), this.box);
+  }
+
+  update(told, start) {
+    const gpus = Object.entries(told.gpus ?? {}).map(([uuid, gpu]) => [slot(`gpu-${uuid}`), gpu]);
+    const ranks = Object.entries(told.ranks ?? {}).map(([rank, used]) => [`rank ${rank}`, used]);
+    this.draw("GPU busy", gpus, "busy", start, { say: percent, range: whole });
+    this.draw(of("GPU memory", gpus[0]?.[1].memory_total), gpus, "memory", start, { say: size });
+    this.draw("CPU of the host", [["host", told]], "cpu", start, { say: percent, range: whole });
+    this.draw(of("Memory of the host", told.memory_total), [["host", told]], "memory", start, { say: size });
+    this.draw("CPU cores of ranks", ranks, "cpu", start, { say: value });
+    this.draw("Memory of ranks", ranks, "memory", start, { say: size });
+  }
+
+  draw(title, sources, kind, start, options) {
+    const series = sources
+      .filter(([, source]) => source?.[kind]?.length)
+      .map(([name, source], color) => ({ name, color, points: source[kind].map(([time, y]) => [time - start, y]) }));
+    if (!series.length) return;
+    if (!this.charts[title]) {
+      this.charts[title] = new Chart(title, options);
+      this.box.append(this.charts[title].element);
+    }
+    this.charts[title].update(series, true);
+  }
+}
+
+const of = (title, total) => (total ? `${title}, of ${size(total)}` : title);
