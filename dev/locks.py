@@ -45,8 +45,11 @@ def write() -> None:
         everything = [*base, *_members(groups, "dev")]
         more = _resolve(interpreters.own(), Path(scratch) / "dev", everything)
         _write("dev", "The tools of `make test`, beside airflow.txt", sorted({*more} - {*base}))
-        driven = [*base, *_members(groups, "browser")]
-        browser = _resolve(interpreters.own(), Path(scratch) / "browser", driven)
+        browser = _resolve(
+            interpreters.own(),
+            Path(scratch) / "browser",
+            [*base, *_members(groups, "browser")],
+        )
         _write("browser", "What `make ui-test` drives a browser with", sorted({*browser} - {*base}))
         trained = [*TORCH, *extras["torch"], *extras["examples"]]
         torch = _resolve(interpreters.hosts(), Path(scratch) / "torch", trained)

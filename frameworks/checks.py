@@ -5,7 +5,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from frameworks.row import RANKS, WrongValue
+from frameworks.row import HOSTS, RANKS, WrongValue
+
+LIKES = 800  # samples that the two towers train on
+
+MANY = 1000  # mpi4py has more tests than that: fewer were not found
 
 
 def agreed(result: dict[str, Any]) -> None:
@@ -36,6 +40,19 @@ def passed(result: dict[str, Any]) -> str:
     if library is None:
         raise WrongValue(f"no MPI calls itself {result['result']['library']!r}")
     return f"{averaged(result)}, {library[0]}"
+
+
+def all_passed(result: dict[str, Any]) -> str:
+    """Check that tests have run in all ranks, as many in each, and that none of them failed."""
+    ranks = result["result"]["ranks"]
+    bad = sorted({test for rank in ranks for test in rank["bad"]})
+    if bad:
+        raise WrongValue(f"{len(bad)} tests failed: {', '.join(bad)}")
+    counts = {rank["ran"] for rank in ranks}
+    if len(ranks) != HOSTS or len(counts) > 1 or max(counts) < MANY:
+        raise WrongValue(f"a rank on each host should have run all tests, but they ran {counts}")
+    skipped = max(rank["skipped"] for rank in ranks)
+    return f"{max(counts)} tests on {len(ranks)} ranks, {skipped} not for this MPI"
 
 
 def sharded(result: dict[str, Any]) -> str:

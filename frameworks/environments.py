@@ -1,9 +1,10 @@
-"""What the hosts run: environments from locks, and what is compiled in them, once."""
+"""What the hosts run: environments from locks, and what is compiled or fetched for them, once."""
 
 from __future__ import annotations
 
 import shutil
 import sysconfig
+import tarfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ OPTIONS = {"tensorflow": ("--no-deps",)}
 # Folders in an environment.
 EXTENSIONS = "torch_extensions"
 HOROVOD = "horovod"
+MPI4PY_TESTS = "mpi4py_tests"
 
 COMPILE = """
 from deepspeed.accelerator import get_accelerator
@@ -31,6 +33,9 @@ HOROVOD_SETTINGS = (
     "HOROVOD_WITH_PYTORCH=1", "HOROVOD_WITHOUT_TENSORFLOW=1", "HOROVOD_WITHOUT_MXNET=1",
     "HOROVOD_WITH_MPI=1", "HOROVOD_WITH_GLOO=1", "HOROVOD_CPU_OPERATIONS=MPI",
 )  # fmt: skip
+# Its wheels have no tests. The version is that of the locks.
+MPI4PY_RELEASE = "mpi4py==4.1.2"
+MPI4PY_SHA256 = "56860286dc45f20e8821e93cb06669e30462348bf866f685553fa4b712d58d02"
 
 
 def make(row: Row) -> None:
@@ -39,9 +44,10 @@ def make(row: Row) -> None:
     :raises RuntimeError: it cannot be made here; says why
     """
     make_hosts(row.environment, *OPTIONS.get(row.environment, ()))
-    if row.family in COMPILED:
-        name, compile_into = COMPILED[row.family]
-        _once(hosts_folder(row.environment), name, compile_into)
+    for word in (row.family, row.name):
+        if word in ADDED:
+            name, add_to = ADDED[word]
+            _once(hosts_folder(row.environment), name, add_to)
 
 
 def path_of(python: str) -> str:
@@ -49,28 +55,34 @@ def path_of(python: str) -> str:
     return f"{Path(python).parent}:/usr/local/bin:/usr/bin:/bin"
 
 
-def _once(folder: Path, name: str, compile_into: Callable[[Path, Path], None]) -> None:
+def _once(folder: Path, name: str, add_to: Callable[[Path, Path], None]) -> None:
     made, part = folder / name, folder / f"{name}.part"
     if made.exists():
         return
-    header = Path(sysconfig.get_path("include")) / "Python.h"
-    if not header.exists() or not all(map(shutil.which, ("g++", "cmake"))):
-        raise RuntimeError(f"{made} has to be compiled: apt-get install g++ cmake python3-dev")
-    print(f"compiling {made}, once; this takes minutes", flush=True)
+    print(f"making {made}, once", flush=True)
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir()
-    compile_into(folder, part)
+    add_to(folder, part)
     part.rename(made)
+
+
+def _need_compiler() -> None:
+    header = Path(sysconfig.get_path("include")) / "Python.h"
+    if not header.exists() or not all(map(shutil.which, ("g++", "cmake"))):
+        raise RuntimeError("this has to be compiled: apt-get install g++ cmake python3-dev")
+    print("compiling it takes minutes", flush=True)
 
 
 def _extensions(folder: Path, part: Path) -> None:
     """Compile what DeepSpeed would compile on each host at its first start."""
+    _need_compiler()
     python = folder / "bin/python"
     settings = [f"PATH={path_of(str(python))}", f"TORCH_EXTENSIONS_DIR={part}"]
     run(["env", *settings, "DS_ACCELERATOR=cpu", python, "-c", COMPILE])
 
 
 def _horovod(folder: Path, part: Path) -> None:
+    _need_compiler()
     python, compiler = folder / "bin/python", part / "compiler"
     compiler.write_text(COMPILER)
     compiler.chmod(0o755)
@@ -79,5 +91,25 @@ def _horovod(folder: Path, part: Path) -> None:
     run(["env", *settings, python, "-m", "pip", *install, "--target", part, HOROVOD_RELEASE])
 
 
-# What is compiled for the rows of a family: the folder, and how.
-COMPILED = {"deepspeed": (EXTENSIONS, _extensions), "horovod": (HOROVOD, _horovod)}
+def _mpi4py_tests(folder: Path, part: Path) -> None:
+    """Fetch the tests that its source has beside the library."""
+    wanted = part / "wanted.txt"
+    wanted.write_text(f"{MPI4PY_RELEASE} --hash=sha256:{MPI4PY_SHA256}\n")
+    fetch: list[str | Path] = ["download", "--no-deps", "--no-binary", "mpi4py", "--dest", part]
+    pip: list[str | Path] = [folder / "bin/python", "-m", "pip"]
+    run([*pip, *fetch, "--requirement", wanted])
+    (source,) = part.glob("mpi4py-*.tar.gz")
+    with tarfile.open(source) as archive:
+        archive.extractall(part, filter="data")
+    (tests,) = part.glob("mpi4py-*/test")
+    for file in tests.iterdir():
+        file.rename(part / file.name)
+
+
+# What the rows of a family, or of a name, need beside their environment: the folder, and how it is
+# made.
+ADDED = {
+    "deepspeed": (EXTENSIONS, _extensions),
+    "horovod": (HOROVOD, _horovod),
+    "mpi4py's own tests": (MPI4PY_TESTS, _mpi4py_tests),
+}

@@ -12,9 +12,19 @@ from distributed_training.operators.jax import JaxDistributedOperator
 from distributed_training.operators.mpi import MpiTrainOperator
 from distributed_training.operators.tensorflow import TFMultiWorkerOperator
 from distributed_training.operators.torch import TorchDistributedOperator
-from frameworks.checks import averaged, classified, counted, passed, served, sharded
-from frameworks.environments import EXTENSIONS, HOROVOD, path_of
-from frameworks.row import HOSTS, RANKS, Row
+from frameworks.checks import (
+    all_passed,
+    averaged,
+    classified,
+    counted,
+    passed,
+    served,
+    sharded,
+    streamed,
+    tracked,
+)
+from frameworks.environments import EXTENSIONS, HOROVOD, MPI4PY_TESTS, path_of
+from frameworks.row import HOSTS, RANKS, Row, prepared
 
 if TYPE_CHECKING:
     from distributed_training.operators.base import TrainingOperator
@@ -28,6 +38,11 @@ huggingface = partial(TorchDistributedOperator, source_dir=str(HERE / "huggingfa
 workers = partial(TFMultiWorkerOperator, source_dir=str(HERE / "tensorflow"), worker_count=RANKS)
 mpi4py = partial(MpiTrainOperator, source_dir=str(HERE / "mpi"), script="train_mpi4py.py")
 DEBIAN = "/usr/bin/mpirun.openmpi"  # Open MPI 4, which starts what was made for a later one
+NOT_HERE: tuple[str, ...] = ()
+# They look up things on the net; torchvision is not needed here.
+UNSLOTH = {"UNSLOTH_SKIP_TORCHVISION_CHECK": "1", "UNSLOTH_DISABLE_STATISTICS": "1"}
+AXOLOTL = {"AXOLOTL_DO_NOT_TRACK": "1"}
+prepared_huggingface = partial(huggingface, source_dir=str(prepared("huggingface")))
 ALONE = {"ACCELERATE_USE_CPU": "false"}  # what Accelerate does on a CPU where nobody sets it
 
 
@@ -55,12 +70,32 @@ def deepspeed(operator: type[TrainingOperator], *, python: str, **common: Any) -
     )
 
 
-def horovod(*, python: str, **common: Any) -> TrainingOperator:
+def horovod(
+    operator: type[TrainingOperator], script: str, *, python: str, **common: Any
+) -> TrainingOperator:
     """Return an operator whose hosts find Horovod where it was compiled."""
-    return MpiTrainOperator(
+    return operator(
         source_dir=str(HERE / "horovod"),
-        script="train.py",
+        script=script,
         env={"PYTHONPATH": str(Path(python).parents[1] / HOROVOD)},
+        python=python,
+        **common,
+    )
+
+
+def mpi4py_tests(*, python: str, **common: Any) -> TrainingOperator:
+    """Return an operator that runs the tests of mpi4py."""
+    return MpiTrainOperator(
+        source_dir=str(HERE / "mpi"),
+        script="suite.py",
+        nproc_per_node=1,
+        env={
+            "MPI4PY_TESTS": str(Path(python).parents[1] / MPI4PY_TESTS),
+            # The hosts share the cores of one machine: who waits there leaves them to the others.
+            "OMPI_MCA_mpi_yield_when_idle": "1",
+            "I_MPI_THREAD_YIELD": "2",
+        },
+        arguments=[word for pattern in NOT_HERE for word in ("-x", pattern)],
         python=python,
         **common,
     )
@@ -149,6 +184,22 @@ ROWS = (
         partial(mpi4py, mpi="intelmpi"), passed,
     ),
     Row(
+        "mpi", "mpi4py's own tests", "mpi4py", "mpi-openmpi", "Open MPI 4",
+        partial(mpi4py_tests, mpi="openmpi", mpirun=DEBIAN), all_passed,
+    ),
+    Row(
+        "mpi", "mpi4py's own tests", "mpi4py", "mpi-openmpi", "Open MPI 5",
+        partial(mpi4py_tests, mpi="openmpi"), all_passed,
+    ),
+    Row(
+        "mpi", "mpi4py's own tests", "mpi4py", "mpi-mpich", "MPICH",
+        partial(mpi4py_tests, mpi="mpich"), all_passed,
+    ),
+    Row(
+        "mpi", "mpi4py's own tests", "mpi4py", "mpi-intelmpi", "Intel MPI",
+        partial(mpi4py_tests, mpi="intelmpi"), all_passed,
+    ),
+    Row(
         "mpi", "mpi4py of another MPI", "mpi4py", "mpi-openmpi", "MPICH",
         under_mpich, passed, PreflightFailed,
     ),
@@ -176,5 +227,46 @@ ROWS = (
         "deepspeed", "DeepSpeed ZeRO", "deepspeed", "trainers", "Open MPI 5",
         partial(deepspeed, MpiTrainOperator), averaged,
     ),
-    Row("horovod", "Horovod", "horovod", "trainers", "Open MPI 5", horovod, averaged),
+    Row(
+        "horovod", "Horovod", "horovod", "trainers", "Open MPI 5",
+        partial(horovod, MpiTrainOperator, "train.py"), averaged,
+    ),
+    Row(
+        "horovod", "Horovod over Gloo", "horovod", "trainers", "process",
+        partial(horovod, TorchDistributedOperator, "train_gloo.py"), averaged,
+    ),
+    Row(
+        "composer", "Composer", "mosaicml", "composer", "process",
+        partial(TorchDistributedOperator, source_dir=str(HERE / "composer"), script="train.py"),
+        averaged,
+    ),
+    Row(
+        "streaming", "Streaming in Lightning", "mosaicml-streaming", "composer", "process",
+        partial(
+            TorchDistributedOperator, source_dir=str(prepared("two_tower")), script="train.py"
+        ),
+        streamed, before="dags/two_tower/prepare.py",
+    ),
+    Row(
+        "mlflow", "MLflow", "mlflow", "composer", "process",
+        partial(
+            TorchDistributedOperator, source_dir=str(HERE / "mlflow"), script="train.py",
+            outputs=["outputs/mlflow.db"], output_dir=str(prepared("mlflow")),
+        ),
+        tracked, after="frameworks/mlflow/read.py",
+    ),
+    Row(
+        "huggingface", "LLM Foundry", "llm-foundry", "llm-foundry", "process",
+        partial(prepared_huggingface, script="train_mpt.py"), counted,
+        before="frameworks/huggingface/prepare_tokens.py",
+    ),
+    Row(
+        "huggingface", "Unsloth", "unsloth", "unsloth", "process",
+        partial(prepared_huggingface, script="train_unsloth.py", env=OFFLINE | UNSLOTH), counted,
+        before="frameworks/huggingface/prepare_gpt2.py",
+    ),
+    Row(
+        "huggingface", "Axolotl", "axolotl", "axolotl", "process",
+        partial(huggingface, script="train_axolotl.py", env=OFFLINE | AXOLOTL), counted,
+    ),
 )  # fmt: skip

@@ -6,9 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from dev.environments import LOCKS
-from frameworks.checks import averaged, classified, counted, served, sharded
-from frameworks.row import WrongValue
+from dev.environments import CHECKOUT, LOCKS
+from dev.locks import MPI
+from frameworks.checks import (
+    all_passed,
+    averaged,
+    classified,
+    counted,
+    served,
+    sharded,
+    streamed,
+    tracked,
+)
+from frameworks.environments import MPI4PY_RELEASE
+from frameworks.row import WrongValue, prepared
 from frameworks.rows import ROWS
 
 OPERATORS = [row.operator(task_id="t", python="/env/bin/python") for row in ROWS]
@@ -24,6 +35,12 @@ def test_every_environment_has_a_lock():
     assert {row.environment for row in ROWS} <= {lock.stem for lock in LOCKS.glob("*.txt")}
 
 
+def test_the_tests_of_mpi4py_are_those_of_the_mpi4py_that_hosts_have():
+    for name in MPI:
+        assert MPI4PY_RELEASE in (LOCKS / f"mpi-{name}.txt").read_text().splitlines()
+
+
+TESTS = {"ran": 1900, "skipped": 9, "bad": []}
 TOGETHER = {"world_size": 4, "checksums": [1.0] * 4}
 
 
@@ -39,6 +56,16 @@ TOGETHER = {"world_size": 4, "checksums": [1.0] * 4}
         (counted, TOGETHER | {"said": "six seven", "checksums": [1.0, 1.0, 1.0, 2.0]}),
         (counted, TOGETHER | {"said": "one one"}),
         (served, {"slope": 3.0, "held_by": "/job:worker/replica:0/task:0"}),
+        (streamed, LIKES | {"accuracy": 0.5}),
+        (streamed, LIKES | {"seen": [[*range(800), 1]] * 4}),
+        (streamed, LIKES | {"seen": [[*range(800)], [], [], []]}),
+        (tracked, RUN | {"status": "RUNNING"}),
+        (tracked, RUN | {"losses": [2.0]}),
+        (tracked, RUN | {"slopes": [3.0]}),
+        (all_passed, {"ranks": [TESTS]}),
+        (all_passed, {"ranks": [TESTS, {**TESTS, "ran": 1899}]}),
+        (all_passed, {"ranks": [{**TESTS, "ran": 0}] * 2}),
+        (all_passed, {"ranks": [TESTS, {**TESTS, "bad": ["testBcast"]}]}),
         (served, {"slope": 0.0, "held_by": "/job:ps/replica:0/task:0"}),
     ],
 )
