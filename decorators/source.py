@@ -39,7 +39,7 @@ def source_of(function: Callable[..., Any]) -> str:
 
 def _check_kind(function: Callable[..., Any]) -> None:
     name = getattr(function, "__name__", repr(function))
-    if not inspect.isfunction(function) or name == "<lambda>":
+    if not inspect.isfunction(function) or function.__code__.co_name == "<lambda>":
         raise PlanError(f"{name} is no function made by `def`, and only such a one can be sent")
     if hasattr(function, "__wrapped__"):
         raise PlanError(

@@ -7,8 +7,6 @@ from typing import Any
 
 from frameworks.row import HOSTS, RANKS, WrongValue
 
-LIKES = 800  # samples that the two towers train on
-
 MANY = 1000  # mpi4py has more tests than that: fewer were not found
 
 

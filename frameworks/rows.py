@@ -12,19 +12,9 @@ from distributed_training.operators.jax import JaxDistributedOperator
 from distributed_training.operators.mpi import MpiTrainOperator
 from distributed_training.operators.tensorflow import TFMultiWorkerOperator
 from distributed_training.operators.torch import TorchDistributedOperator
-from frameworks.checks import (
-    all_passed,
-    averaged,
-    classified,
-    counted,
-    passed,
-    served,
-    sharded,
-    streamed,
-    tracked,
-)
+from frameworks.checks import all_passed, averaged, classified, counted, passed, served, sharded
 from frameworks.environments import EXTENSIONS, HOROVOD, MPI4PY_TESTS, path_of
-from frameworks.row import HOSTS, RANKS, Row, prepared
+from frameworks.row import HOSTS, RANKS, Row
 
 if TYPE_CHECKING:
     from distributed_training.operators.base import TrainingOperator
@@ -39,10 +29,6 @@ workers = partial(TFMultiWorkerOperator, source_dir=str(HERE / "tensorflow"), wo
 mpi4py = partial(MpiTrainOperator, source_dir=str(HERE / "mpi"), script="train_mpi4py.py")
 DEBIAN = "/usr/bin/mpirun.openmpi"  # Open MPI 4, which starts what was made for a later one
 NOT_HERE: tuple[str, ...] = ()
-# They look up things on the net; torchvision is not needed here.
-UNSLOTH = {"UNSLOTH_SKIP_TORCHVISION_CHECK": "1", "UNSLOTH_DISABLE_STATISTICS": "1"}
-AXOLOTL = {"AXOLOTL_DO_NOT_TRACK": "1"}
-prepared_huggingface = partial(huggingface, source_dir=str(prepared("huggingface")))
 ALONE = {"ACCELERATE_USE_CPU": "false"}  # what Accelerate does on a CPU where nobody sets it
 
 
@@ -234,39 +220,5 @@ ROWS = (
     Row(
         "horovod", "Horovod over Gloo", "horovod", "trainers", "process",
         partial(horovod, TorchDistributedOperator, "train_gloo.py"), averaged,
-    ),
-    Row(
-        "composer", "Composer", "mosaicml", "composer", "process",
-        partial(TorchDistributedOperator, source_dir=str(HERE / "composer"), script="train.py"),
-        averaged,
-    ),
-    Row(
-        "streaming", "Streaming in Lightning", "mosaicml-streaming", "composer", "process",
-        partial(
-            TorchDistributedOperator, source_dir=str(prepared("two_tower")), script="train.py"
-        ),
-        streamed, before="dags/two_tower/prepare.py",
-    ),
-    Row(
-        "mlflow", "MLflow", "mlflow", "composer", "process",
-        partial(
-            TorchDistributedOperator, source_dir=str(HERE / "mlflow"), script="train.py",
-            outputs=["outputs/mlflow.db"], output_dir=str(prepared("mlflow")),
-        ),
-        tracked, after="frameworks/mlflow/read.py",
-    ),
-    Row(
-        "huggingface", "LLM Foundry", "llm-foundry", "llm-foundry", "process",
-        partial(prepared_huggingface, script="train_mpt.py"), counted,
-        before="frameworks/huggingface/prepare_tokens.py",
-    ),
-    Row(
-        "huggingface", "Unsloth", "unsloth", "unsloth", "process",
-        partial(prepared_huggingface, script="train_unsloth.py", env=OFFLINE | UNSLOTH), counted,
-        before="frameworks/huggingface/prepare_gpt2.py",
-    ),
-    Row(
-        "huggingface", "Axolotl", "axolotl", "axolotl", "process",
-        partial(huggingface, script="train_axolotl.py", env=OFFLINE | AXOLOTL), counted,
     ),
 )  # fmt: skip

@@ -125,6 +125,8 @@ def replaced(*_):
 
 
 replaced.__name__ = "another"
+renamed = lambda: 1  # noqa: E731
+renamed.__name__ = "renamed"
 
 
 def generator():
@@ -143,6 +145,7 @@ async def asynchronous():
         (has_it_as_a_default, "uses OUTSIDE, which is made outside of it"),
         (in_a_function(), "closure uses outer, which is"),
         (lambda: 1, "<lambda> is no function made by `def`"),
+        (renamed, "renamed is no function made by `def`"),
         (functools.partial(plain, 1), "is no function made by `def`"),
         (len, "len is no function made by `def`"),
         (wrapped, "plain: another decorator below that of the task has wrapped it"),

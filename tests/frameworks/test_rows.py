@@ -6,20 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from dev.environments import CHECKOUT, LOCKS
+from dev.environments import LOCKS
 from dev.locks import MPI
-from frameworks.checks import (
-    all_passed,
-    averaged,
-    classified,
-    counted,
-    served,
-    sharded,
-    streamed,
-    tracked,
-)
+from frameworks.checks import all_passed, averaged, classified, counted, served, sharded
 from frameworks.environments import MPI4PY_RELEASE
-from frameworks.row import WrongValue, prepared
+from frameworks.row import WrongValue
 from frameworks.rows import ROWS
 
 OPERATORS = [row.operator(task_id="t", python="/env/bin/python") for row in ROWS]
@@ -56,12 +47,6 @@ TOGETHER = {"world_size": 4, "checksums": [1.0] * 4}
         (counted, TOGETHER | {"said": "six seven", "checksums": [1.0, 1.0, 1.0, 2.0]}),
         (counted, TOGETHER | {"said": "one one"}),
         (served, {"slope": 3.0, "held_by": "/job:worker/replica:0/task:0"}),
-        (streamed, LIKES | {"accuracy": 0.5}),
-        (streamed, LIKES | {"seen": [[*range(800), 1]] * 4}),
-        (streamed, LIKES | {"seen": [[*range(800)], [], [], []]}),
-        (tracked, RUN | {"status": "RUNNING"}),
-        (tracked, RUN | {"losses": [2.0]}),
-        (tracked, RUN | {"slopes": [3.0]}),
         (all_passed, {"ranks": [TESTS]}),
         (all_passed, {"ranks": [TESTS, {**TESTS, "ran": 1899}]}),
         (all_passed, {"ranks": [{**TESTS, "ran": 0}] * 2}),
