@@ -61,9 +61,10 @@ def chosen(words: Sequence[str]) -> list[Row]:
 
 
 def called(row: Row) -> set[str]:
-    """Return by which words a row can be chosen: all of its family, of its name, or of both."""
+    """Return by which words a row can be chosen: of its family, its name, both, or under an MPI."""
     family, name = row.family.lower(), row.name.lower()
-    return {family, name, f"{family}: {name}"}
+    under = {"mpi"} if "MPI" in row.launcher else set()
+    return {family, name, f"{family}: {name}", *under}
 
 
 def run_all(rows: Sequence[Row], fleet: Fleet) -> int:
