@@ -34,6 +34,18 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True)
+class RayOptions:
+    """What each node of a Ray cluster has to deal out.
+
+    :param num_cpus: None: as many as it has slots, or beside GPUs all that the host has
+    :param object_store_memory: bytes; None: what Ray takes by itself
+    """
+
+    num_cpus: int | None = None
+    object_store_memory: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class JobSpec:
     """What the user asked for, validated and free of templates. Times are in seconds."""
 
@@ -56,6 +68,7 @@ class JobSpec:
     local_rank_argument: str | None = None
     cluster: Cluster | None = None  # of TensorFlow
     mpi: MpiOptions | None = None
+    ray: RayOptions | None = None
     stop_signal: str = "SIGTERM"
     grace_period: float = 30.0
     start_timeout: float = 300.0
@@ -275,8 +288,8 @@ class Plan:
     master_port: int
     resume_from: str | None = None  # path of a checkpoint on the hosts
     passed_over: tuple[str, ...] = ()  # what looked newer than that, and why it is not used
-    left_out: tuple[str, ...] = ()  # hosts that an elastic job does without, and why
     mpirun: Mpirun | None = None
+    left_out: tuple[str, ...] = ()  # hosts that an elastic job does without, and why
 
     @property
     def head(self) -> Node:
@@ -311,6 +324,9 @@ class Plan:
             f"{len(self.nodes)} nodes, launcher {spec.launcher}, "
             f"rendezvous at {self.head.address}:{self.master_port}"
         )
+        if spec.min_nodes is not None:
+            yield f"  {spec.min_nodes} nodes are enough, {spec.nnodes} are the most"
+        yield from (f"  left out: {told}" for told in self.left_out)
         if self.mpirun:
             yield f"  ranks are started by {self.mpirun}"
         yield from (f"  incomplete checkpoint passed over: {told}" for told in self.passed_over)
@@ -333,9 +349,6 @@ def _told(ranks: Sequence[Rank]) -> str:
         return ", ".join(f"{rank.rank} ({rank.role})" for rank in ranks)
     return _span([rank.rank for rank in ranks])
 
-        if spec.min_nodes is not None:
-            yield f"  {spec.min_nodes} nodes are enough, {spec.nnodes} are the most"
-        yield from (f"  left out: {told}" for told in self.left_out)
 
 def _span(numbers: Sequence[int]) -> str:
     return str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]}-{numbers[-1]}"

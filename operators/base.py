@@ -23,8 +23,8 @@ from distributed_training.operators.arguments import (
     given,
     job_id,
     job_label,
-    optional_seconds,
     node_range,
+    optional_seconds,
     program,
     seconds,
     signal_name,
@@ -255,6 +255,7 @@ class TrainingOperator(BaseOperator):
             if not isinstance(given(place), str | PathLike | ObjectStoragePath | None):
                 raise PlanError(f"{name}={place!r} is neither a path nor a URL")
         self.budget()  # what it refuses must be known before anything is started
+        min_nodes, nnodes = node_range("nnodes", self.nnodes)
         return JobSpec(
             job_id=job_id(context),
             label=job_label(context),
@@ -264,7 +265,6 @@ class TrainingOperator(BaseOperator):
             min_nodes=min_nodes,
             max_restarts=count("max_restarts", self.max_restarts),
             nproc_per_node=whole_number("nproc_per_node", self.nproc_per_node),
-        min_nodes, nnodes = node_range("nnodes", self.nnodes)
             oversubscribe=switch("oversubscribe", self.oversubscribe),
             env=variables("env", self.env),
             host_env=self._host_env(),

@@ -118,9 +118,9 @@ async def _send(agent: HostAgent, snapshot: Snapshot) -> None:
 
 
 def _ports(plan: Plan, node: Node) -> list[int]:
-    """Return the ports at which ranks of a node will listen."""
-    own = [rank.port for rank in node.ranks if rank.port is not None]
-    return own or ([plan.master_port] if node is plan.head else [])
+    """Return the ports at which ranks of a node will listen, and on the head where all meet."""
+    meet = [plan.master_port] if node is plan.head else []
+    return list(dict.fromkeys([*meet, *(rank.port for rank in node.ranks if rank.port)]))
 
 
 def _wants_site(plan: Plan) -> bool:
@@ -132,6 +132,7 @@ def _wants_site(plan: Plan) -> bool:
 def _request(plan: Plan, node: Node, owner: str) -> dict[str, Any]:
     spec = plan.spec
     is_head = node is plan.head
+    packages = LAUNCHERS[spec.launcher].packages
     script = [str(spec.program.value)] if spec.program.kind == "script" else []
     return {
         **spec.wish(node.host.name, [slot.name for slot in node.slots]),
@@ -145,7 +146,8 @@ def _request(plan: Plan, node: Node, owner: str) -> dict[str, Any]:
         "secrets": list(spec.secrets),
         "scrub": list(SCRUB),
         "check_files": script,
-        "python": spec.python if spec.program.kind != "command" else None,
+        "python": spec.python if packages or spec.program.kind != "command" else None,
+        "packages": list(packages),
         "mpirun": None if plan.mpirun is None else dataclasses.asdict(plan.mpirun),
         "infiniband": plan.needs_infiniband,
         "orphan_timeout": spec.orphan_timeout,
