@@ -9,6 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from distributed_training.errors import NodeLost, RankFailed
+from distributed_training.run.verdict import is_port_taken
+from tests.fleet.wait import until
+from tests.integration.jobs import THIEF
+from tests.integration.tasks import Task
 
 # Adds 1 on every rank in each of STEPS steps: the total of a step is the number of ranks that made
 # it. All of them go on from the checkpoint of rank 0, since hosts share no files.
@@ -48,9 +52,10 @@ os._exit(0)
 """
 TIMES = {"host_timeout": 8.0, "grace_period": 3.0}
 STEPS = 20
-# Rank 1 ends in the fourth step, as often as torchrun has started it less than so many times.
+SAVED = "checkpoints/step-3.pt"
+# Rank 1 ends by itself in the fourth step, until torchrun has started it again so many times.
 FAILS = """
-    if rank == 1 and step == 3 and int(os.environ["TORCHELASTIC_RESTART_COUNT"]) < {}:
+    if rank == 1 and step >= 3 and int(os.environ["TORCHELASTIC_RESTART_COUNT"]) < {}:
         os._exit(9)
 """
 
@@ -140,6 +145,12 @@ def test_a_rank_that_fails_once_too_often_is_named(elastic, fleet):
     assert (job.error.rank, job.error.host, job.error.exit_code) == (1, "gpu2", 9)
 
 
+def test_a_port_that_is_taken_before_torchruns_meet_there_is_told_as_such(elastic, fleet):
+    setup = f'[ "$NODE_RANK" = 0 ] || exit 0\n{THIEF}'
+    job = elastic(fleet, "2:2", setup=setup)
+    assert is_port_taken(job.error), job.text
+
+
 def test_two_elastic_jobs_on_the_same_hosts_leave_each_other_alone(elastic, fleet):
     with ThreadPoolExecutor() as pool:
         one = pool.submit(elastic, fleet, "1:2")
@@ -149,3 +160,31 @@ def test_two_elastic_jobs_on_the_same_hosts_leave_each_other_alone(elastic, flee
         assert job.left.result == [2] * STEPS
     ports = {each.result().plan.master_port for each in (one, other)}
     assert len(ports) == 2
+
+
+def test_a_job_that_lost_its_head_is_started_anew_on_what_is_left(
+    jobs_on, make_fleet, torch_python, tmp_path
+):
+    """By our own max_restarts: torchrun has no rendezvous any more."""
+    hosts = make_fleet(2)
+    jobs_on(hosts, slots=1, conn_timeout=4)
+    (tmp_path / "train.py").write_text(TRAIN.replace("WHAT_HAPPENS", "pass"))
+    task = Task(
+        [str(torch_python), "train.py"],
+        source_dir=str(tmp_path),
+        launcher="torchrun",
+        nnodes="1:2",
+        max_restarts=1,
+        checkpoint_dir="checkpoints",
+        env={"STEPS": str(STEPS), "PAUSE": "0.5"},
+        host_timeout=8,
+    ).start()
+
+    def saved():
+        return hosts["gpu1"].exec(["test", "-e", SAVED], check=False).returncode == 0
+
+    until(saved, "rank 0 has saved nothing", timeout=240)
+    hosts["gpu1"].power_cut()
+    result = task.wait()
+    assert (result["hosts"], result["world_size"], result["restarts"]) == (["gpu2"], 1, 1)
+    assert result["result"] == [1] * STEPS
