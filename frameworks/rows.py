@@ -10,6 +10,7 @@ from dev.environments import hosts_folder
 from distributed_training.errors import GroupNotFormed, PreflightFailed
 from distributed_training.operators.jax import JaxDistributedOperator
 from distributed_training.operators.mpi import MpiTrainOperator
+from distributed_training.operators.ray import RayTrainOperator
 from distributed_training.operators.tensorflow import TFMultiWorkerOperator
 from distributed_training.operators.torch import TorchDistributedOperator
 from frameworks.checks import all_passed, averaged, classified, counted, passed, served, sharded
@@ -140,6 +141,10 @@ ROWS = (
     Row(
         "jax", "JAX", "jax", "jax", "jax",
         partial(JaxDistributedOperator, source_dir=str(HERE / "jax"), script="train.py"), averaged,
+    ),
+    Row(
+        "ray", "Ray Train", "ray", "ray", "ray",
+        partial(RayTrainOperator, source_dir=str(HERE / "ray"), script="train.py"), classified,
     ),
     Row(
         "tensorflow", "MultiWorkerMirrored", "tensorflow-cpu", "tensorflow", "tensorflow",

@@ -8,6 +8,7 @@ from distributed_training.errors import PlanError
 from distributed_training.launchers.jax import JaxLauncher
 from distributed_training.launchers.mpi import MpiLauncher
 from distributed_training.launchers.process import ProcessLauncher
+from distributed_training.launchers.ray import RayLauncher
 from distributed_training.launchers.tensorflow import TensorFlowLauncher
 from distributed_training.launchers.torchrun import TorchrunLauncher
 
@@ -25,6 +26,7 @@ LAUNCHERS: dict[str, Launcher] = {
         MpiLauncher(),
         TensorFlowLauncher(),
         JaxLauncher(),
+        RayLauncher(),
     )
 }
 

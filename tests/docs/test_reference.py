@@ -14,6 +14,7 @@ from distributed_training.cluster import Cluster
 from distributed_training.operators.base import TrainingOperator
 from distributed_training.operators.jax import JaxDistributedOperator
 from distributed_training.operators.mpi import MpiTrainOperator
+from distributed_training.operators.ray import RayTrainOperator
 from distributed_training.operators.tensorflow import TFMultiWorkerOperator
 from distributed_training.operators.torch import TorchDistributedOperator
 from distributed_training.plan import INTERCONNECTS
@@ -41,6 +42,7 @@ OPERATORS: dict[type[TrainingOperator], str] = {
     TFMultiWorkerOperator: "tensorflow.md",
     MpiTrainOperator: "mpi.md",
     JaxDistributedOperator: "jax.md",
+    RayTrainOperator: "ray.md",
 }
 HOST = ROOT / "distributed_training/agent/host"
 AGENTS_OWN = "DT_LOCK_DIR"  # lets tests keep their locks apart
@@ -99,7 +101,7 @@ def test_every_variable_of_a_rank_is_explained() -> None:
         for both in hosts_with_every_mpi()
         for network in INTERCONNECTS
     ]
-    plans += [launchers.plan(spec(launcher=name), [offer("gpu1", gpus=1)]) for name in ("jax", "ray")]
+    plans += [launchers.plan(spec(launcher=each), [offer(gpus=1)]) for each in ("jax", "ray")]
     processes = [process for plan in plans for process in plan.head.processes]
     names = {name for each in processes for name in (*each.env, *each.defaults)}
     names |= set(re.findall(r'"(DT_\w+)"', program())) - {AGENTS_OWN}

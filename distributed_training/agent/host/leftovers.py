@@ -25,11 +25,16 @@ MPI_PROGRAMS = (
 )  # fmt: skip
 
 
-def leave_nothing(since: float) -> None:
+LINKS = "/tmp/dt-ray-*"  # short paths to folders of nodes
+
+
+def leave_nothing(since: float, folder: str) -> None:
     """Remove what frameworks of an ended job have left on this host, unless somebody uses it.
 
     :param since: when the job began, in seconds since the epoch: what is older is not its own
+    :param folder: of the job's node
     """
+    _remove_links(folder)
     temporary = os.environ.get("TMPDIR") or "/tmp"
     segments, sessions = [*_left(SHM, SHM_NAMES, since)], [*_left(temporary, MPI_NAMES, since)]
     if not (segments or sessions):
@@ -42,6 +47,16 @@ def leave_nothing(since: float) -> None:
                 os.unlink(path)
     if sessions and not any(map(_is_own_mpi, running)):
         _remove(sessions)
+
+
+def _remove_links(folder: str) -> None:
+    """Remove the short paths that lead into a node's folder."""
+    import glob
+
+    for link in glob.glob(LINKS):
+        with contextlib.suppress(OSError):
+            if os.readlink(link).startswith(folder + os.sep):
+                os.unlink(link)
 
 
 def open_shm(pid: int) -> str:

@@ -73,6 +73,10 @@ def main() -> None:
         from .relay import relay
 
         return relay(words[1:])
+    if words[:1] == ["ray"]:
+        from .ray import ray
+
+        return ray(words[1:])
     if words[:1] != ["rank"]:
         return serve()
     if words[1:]:

@@ -69,7 +69,7 @@ class Preflight:
     def program(self) -> list[Json]:
         """Look for what the ranks are to run."""
         files = map(self.file, self.request.get("check_files") or ())
-        return self._run((self.python, self.mpi)) + [each for each in files if each]
+        return self._run((self.python, self.packages, self.mpi)) + [each for each in files if each]
 
     @staticmethod
     def _run(checks: Sequence[Check]) -> list[Json]:
@@ -146,6 +146,17 @@ class Preflight:
         """Find the interpreter of the ranks."""
         python = self.request.get("python")
         return missing_python(python, self.env, self.work) if python else None
+
+    def packages(self) -> Json | None:
+        """See that the ranks' interpreter has what the launcher starts."""
+        wanted = self.request.get("packages") or ()
+        found = self.versions() if wanted else {}
+        lacking = [name for name in wanted if found and name not in found]
+        if not lacking:
+            return None
+        python, names = self.request["python"], ", ".join(lacking)
+        do = f"set python= to one that has it, or install it: {python} -m pip install {names}"
+        return problem(f"{names} is missing", f"{python} does not have it", do)
 
     def mpi(self) -> Json | None:
         """See that the ranks' MPI is that of mpirun."""

@@ -235,7 +235,7 @@ class Supervisor:
         self.note_full_disk()
         self.note_unproven()
         survivors = self.ending.survivors if self.ending else []
-        leave_nothing(self.since)
+        leave_nothing(self.since, self.node.path)
         failed = self.gpus and self.gang.failed  # else nobody asks how the GPUs are
         faults = gpu_faults(self.gpus, self.gpu_health, self.gang.kernel) if failed else []
         if any(fault["hardware"] for fault in faults):

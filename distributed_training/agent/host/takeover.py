@@ -35,7 +35,7 @@ def take_over(node: Node, why: str) -> None:
         statuses.update(reaped())
         time.sleep(ACTIVE_POLL)
     statuses.update(reaped())
-    leave_nothing(float(state.get("since") or time.time()))
+    leave_nothing(float(state.get("since") or time.time()), node.path)
     exits = [lost_exit(node, event, statuses.get(event["pid"])) for event in unfinished(node)]
     note = {"m": f"the last lines of the ranks may only be in {node.at('logs')}"}
     end = {"state": "lost", "reason": f"agent lost: {why}", "survivors": ending.survivors}
