@@ -120,7 +120,7 @@ def _left_out(spec: JobSpec, offers: Sequence[Offer], chosen: Sequence[Offer]) -
         return
     for offer in offers:
         if offer not in chosen:
-            busy = f"{_busy_slots(spec, offer)} of the slots that it would need are in use"
+            busy = f"in use are {_busy_slots(spec, offer)} of the slots that it would take"
             yield f"{offer.host.name}: {offer.withheld(spec.quarantine) or busy}"
 
 

@@ -325,7 +325,7 @@ class Plan:
             f"rendezvous at {self.head.address}:{self.master_port}"
         )
         if spec.min_nodes is not None:
-            yield f"  {spec.min_nodes} nodes are enough, {spec.nnodes} are the most"
+            yield f"  elastic: at least {spec.min_nodes} nodes, at most {spec.nnodes}"
         yield from (f"  left out: {told}" for told in self.left_out)
         if self.mpirun:
             yield f"  ranks are started by {self.mpirun}"

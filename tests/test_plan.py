@@ -96,9 +96,9 @@ def test_an_elastic_job_tells_why_it_does_without_a_host():
     busy = {"cpu-0": {"job": "other"}}
     offers = [offer("gpu1"), offer("gpu2", drained=drained), offer("gpu3", busy=busy)]
     told = "\n".join(place(spec(min_nodes=1, nnodes=3), offers).describe())
-    assert "1 nodes are enough, 3 are the most" in told
+    assert "elastic: at least 1 nodes, at most 3" in told
     assert "left out: gpu2: drained by ada since 1970-01-01 00:00 UTC (fan)" in told
-    assert "left out: gpu3: 1 of the slots that it would need are in use" in told
+    assert "left out: gpu3: in use are 1 of the slots that it would take" in told
 
 
 def test_an_elastic_job_needs_an_address_for_each_host():

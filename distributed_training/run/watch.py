@@ -353,7 +353,7 @@ class Watcher:
             return
         self._log(
             f"{name} is lost: {why}; the job goes on with {len(those)} of {len(nodes)} nodes "
-            f"({self._ref.min_nodes} are enough), as soon as torchrun has started its ranks again"
+            f"(at least {self._ref.min_nodes}), as soon as torchrun has started its ranks again"
         )
         tell = [
             shrink(self._ref, each, self._agents[each.ref.host.name], len(those)) for each in those

@@ -87,7 +87,7 @@ def test_ranks_that_are_started_again_may_succeed(job: Job) -> None:
     assert sorted(first, key=str) == [(0, 7, True), (1, None, True)]
     assert sorted(rest) == [(0, 0, False), (1, 0, False)]
     notes = [each["m"] for each in journal if each["k"] == "note"]
-    assert "rank 0 has failed (status 7); 1 restarts were left" in notes
+    assert "rank 0 has failed (status 7); restarts left to torchrun: 1" in notes
     assert journal[-1]["state"] == "success"
 
 

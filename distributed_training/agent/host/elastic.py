@@ -20,6 +20,7 @@ class Elastic:
     """
 
     def __init__(self, ranks: Sequence[int]) -> None:
+        self.nodes_left: int | None = None  # of a job that has lost some
         self._places = dict(enumerate(ranks))
         self._world_size = 0
         self._programs: dict[int, tuple[Process | None, Json]] = {}
@@ -43,6 +44,7 @@ class Elastic:
         self._world_size = group["world_size"]
         self._logs.append((record["name"], record["rank"]))
         self._programs[record["pid"]] = Process.find(record["pid"]), record
+        self._given_up.discard(record["pid"])
         if group["local_rank"] != 0:
             return None
         ranks, nodes = group["world_size"], group["nodes"]
@@ -62,17 +64,18 @@ class Elastic:
         """Tell whether a rank was ended by us, while the job goes on."""
         return pid in self._given_up
 
-    def give_up(self, nodes: int) -> set[int]:
-        """End ranks that have peers on a host that is lost: they may wait for these for ever.
+    def give_up(self) -> set[int]:
+        """End ranks that have peers on a host that is lost, and return their numbers.
 
-        torchrun notices, and starts its ranks again with those on the hosts that are left.
-
-        :param nodes: how many these are
-        :return: numbers of the ranks
+        They may wait for these for ever. torchrun notices, and starts its ranks again with those on
+        the hosts that are left.
         """
-        ended = set()
+        ended: set[int] = set()
+        if self.nodes_left is None:
+            return ended
         for pid, (process, record) in self._programs.items():
-            if process and process.alive() and record["group"]["nodes"] > nodes:
+            waits = record["group"]["nodes"] > self.nodes_left and not self.gave_up(pid)
+            if waits and process and process.alive():
                 self._given_up.add(pid)
                 process.send(signal.SIGKILL)
                 ended.add(record["rank"])

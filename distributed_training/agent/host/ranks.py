@@ -182,6 +182,7 @@ class Gang:
                 if "elapsed" in record:
                     self.programs.pop(record["pid"], None)
                     self._exit(record)
+        self._give_up()
         self._adopt()
 
     def _begins(self, record: Json) -> None:
@@ -201,7 +202,11 @@ class Gang:
 
         :param nodes: how many are left of the job
         """
-        if self.elastic and (ended := self.elastic.give_up(nodes)):
+        if self.elastic:
+            self.elastic.nodes_left = nodes
+
+    def _give_up(self) -> None:
+        if self.elastic and (ended := self.elastic.give_up()):
             why = "had peers on a host that is lost; torchrun goes on without these, if it may"
             self.journal.add("note", m=f"{numbered(ended)} {why}")
 
@@ -238,8 +243,9 @@ class Gang:
         """Say that the end of a rank is not that of the job."""
         if not record["asked"] and not by_us:
             how = record["signal"] or f"status {record['code']}"
-            left = f"{record['group']['restarts_left']} restarts were left"
-            self.journal.add("note", m=f"rank {record['rank']} has failed ({how}); {left}")
+            left = record["group"]["restarts_left"]
+            m = f"rank {record['rank']} has failed ({how}); restarts left to torchrun: {left}"
+            self.journal.add("note", m=m)
 
     def _alone(self, record: Json) -> dict[str, int]:
         """Return the groups of a rank that succeeded by itself, if it should have joined others."""
