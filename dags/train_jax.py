@@ -54,7 +54,7 @@ def train_jax() -> None:
     train = JaxDistributedOperator(
         task_id="train",
         fleet_conn_id="{{ params.fleet_conn_id }}",
-        source_dir=source,
+        source_dir=source,  # pyright: ignore[reportArgumentType]  (as good as a template)
         script="train.py",
         arguments={
             "epochs": "{{ params.epochs }}",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from distributed_training.agent.host import ray
+from distributed_training.agent.host import ray_rank
 from tests.agent.host import until
 
 if TYPE_CHECKING:
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 def test_a_short_path_leads_to_the_files_of_a_node_and_is_shared_on_one_machine(tmp_path: Path):
     link = tmp_path / "link"
     for name in ("first", "second"):
-        ray.lead(str(link), str(tmp_path / name / "ray"))
+        ray_rank.lead(str(link), str(tmp_path / name / "ray"))
     assert link.resolve() == tmp_path / "first/ray"
 
 
 def test_the_source_comes_after_what_is_on_the_path_of_python():
-    assert ray.joined("/a:/b", "/work") == "/a:/b:/work"
-    assert ray.joined(None, "/work") == "/work"
+    assert ray_rank.joined("/a:/b", "/work") == "/a:/b:/work"
+    assert ray_rank.joined(None, "/work") == "/work"
 
 
 def test_a_head_that_does_not_come_up_is_told():
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = server.getsockname()
-        ray.await_head(address, time.monotonic() + 5)
+        ray_rank.await_head(address, time.monotonic() + 5)
     with pytest.raises(SystemExit, match=f"has not come up at 127.0.0.1 port {address[1]} in time"):
-        ray.await_head(address, time.monotonic() - 1)
+        ray_rank.await_head(address, time.monotonic() - 1)
 
 
 def test_the_short_path_goes_with_its_job_and_no_other(job: Job):

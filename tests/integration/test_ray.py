@@ -74,11 +74,11 @@ def nothing_left(fleet):
 def test_a_node_of_ray_that_is_lost_is_named_and_all_of_ray_ends(jobs, fleet, python):
     def kill_raylet(job):
         host = fleet.hosts[1]
-        (raylet,) = [each for each in host.processes() if "raylet/raylet" in each.command]
+        (raylet,) = [each for each in host.processes() if "/raylet/raylet " in each.command]
         host.exec(["kill", "-9", str(raylet.pid)])
 
-    wait = "import time, ray; ray.init(); print('in the cluster', flush=True); time.sleep(600)"
-    job = run(jobs, wait, python, when="in the cluster", then=kill_raylet, grace_period=10.0)
+    wait = "import time, ray; ray.init(); print('waits now', flush=True); time.sleep(600)"
+    job = run(jobs, wait, python, when="waits now", then=kill_raylet, grace_period=10.0)
     assert (job.error.rank, job.error.host) == (2, "gpu2")
     assert "rank 2 (Ray node 1) on gpu2 exited with status 1" in job.error.message
     assert nothing_left(fleet)

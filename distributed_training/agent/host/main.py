@@ -74,9 +74,9 @@ def main() -> None:
 
         return relay(words[1:])
     if words[:1] == ["ray"]:
-        from .ray import ray
+        from .ray_rank import run
 
-        return ray(words[1:])
+        return run(words[1:])
     if words[:1] != ["rank"]:
         return serve()
     if words[1:]:

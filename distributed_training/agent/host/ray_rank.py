@@ -15,11 +15,12 @@ from .rank import FORWARDED
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
 
     from .records import Json
 
 
-def ray(words: Sequence[str]) -> None:
+def run(words: Sequence[str]) -> None:
     """Be a rank of a Ray job, in the Python that has Ray.
 
     :param words: ``node`` or ``driver``, what the launcher tells it as JSON, and the arguments of
@@ -113,11 +114,11 @@ def await_head(address: Sequence[object], until: float) -> None:
 
 def await_nodes(nodes: dict[str, str], until: float) -> None:
     """Wait until as many nodes have joined as there shall be, or end and say which have not."""
-    import ray  # type: ignore[import-not-found]  # it is on the hosts
+    import ray  # type: ignore[import-not-found]  # hosts have it
 
-    while not connected(until):
+    while not connected(ray, until):
         time.sleep(0.5)
-    while len(there := addresses()) < len(nodes):
+    while len(there := addresses(ray)) < len(nodes):
         if time.monotonic() > until:
             missing = [f"{name} ({at})" for name, at in nodes.items() if at not in there]
             sys.exit(
@@ -129,10 +130,8 @@ def await_nodes(nodes: dict[str, str], until: float) -> None:
     ray.shutdown()
 
 
-def connected(until: float) -> bool:
+def connected(ray: Any, until: float) -> bool:
     """Connect to the cluster of ``RAY_ADDRESS``, or tell that it is not up yet."""
-    import ray
-
     try:
         ray.init(log_to_driver=False, logging_level="ERROR")
     except (OSError, RuntimeError, ray.exceptions.RayError) as error:
@@ -142,8 +141,6 @@ def connected(until: float) -> bool:
     return True
 
 
-def addresses() -> list[str]:
+def addresses(ray: Any) -> list[str]:
     """Return the address of each node that has joined the cluster."""
-    import ray
-
     return [str(each["NodeManagerAddress"]) for each in ray.nodes() if each["Alive"]]
