@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -151,15 +152,28 @@ def test_a_port_that_is_taken_before_torchruns_meet_there_is_told_as_such(elasti
     assert is_port_taken(job.error), job.text
 
 
+# Of two jobs, the first one waits in its fourth step until the second one trains.
+WAITS = """
+    while rank == 0 and step == 3 and not os.path.exists(os.path.expanduser("~/other")):
+        time.sleep(0.1)
+"""
+TRAINS = """
+    open(os.path.expanduser("~/other"), "w").close()
+"""
+
+
 def test_two_elastic_jobs_on_the_same_hosts_leave_each_other_alone(elastic, fleet):
+    holds = threading.Event()  # its slots: the other one takes what is left
     with ThreadPoolExecutor() as pool:
-        one = pool.submit(elastic, fleet, "1:2")
-        other = pool.submit(elastic, fleet, "2:2", FAILS.format(1))
-    for job in (one.result(), other.result()):
+        first = pool.submit(
+            elastic, fleet, "1:2", WAITS, when="starts ranks", then=lambda job: holds.set()
+        )
+        assert holds.wait(240)
+        second = pool.submit(elastic, fleet, "2:2", FAILS.format(1) + TRAINS)
+    for job in (first.result(), second.result()):
         assert job.error is None, job.text
         assert job.left.result == [2] * STEPS
-    ports = {each.result().plan.master_port for each in (one, other)}
-    assert len(ports) == 2
+    assert first.result().plan.master_port != second.result().plan.master_port
 
 
 def test_a_job_that_lost_its_head_is_started_anew_on_what_is_left(
