@@ -29,6 +29,7 @@ PARAMS = {
     schedule="*/15 * * * *",
     catchup=False,
     max_active_runs=1,
+    is_paused_upon_creation=True,  # it goes to all hosts: a person decides when
     params=PARAMS,
     tags=["training", "fleet"],
     doc_md=__doc__,

@@ -1,11 +1,14 @@
 /** A chart over time or steps, drawn by uPlot. */
 
 import { h } from "./dom.js";
-import { duration, value } from "./format.js";
+import { duration, tick, value } from "./format.js";
 import { color, onTheme } from "./theme.js";
 
 const COLORS = 8; // of the style sheet: --series-0 …
 const HEIGHT = 190;
+// Steps of a scale that people like: of seconds, and of bytes.
+const SECONDS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800, 432000];
+export const BYTES = Array.from({ length: 40 }, (_, n) => 2 ** (10 + n));
 const charts = new Set();
 
 export class Chart {
@@ -13,9 +16,10 @@ export class Chart {
    * @param title what it shows
    * @param say how a value is written
    * @param range `[lowest, highest]` of the scale; null: as the values are
+   * @param steps that the scale may have; null: decimal ones
    */
-  constructor(title, { say = value, range = null } = {}) {
-    Object.assign(this, { title, say, range });
+  constructor(title, { say = value, range = null, steps = null } = {}) {
+    Object.assign(this, { title, say, range, steps });
     this.box = h("div", { class: "plot" });
     this.element = h("figure", { class: "chart" }, h("figcaption", {}, title), this.box);
     new ResizeObserver(() => this.resize()).observe(this.box);
@@ -33,6 +37,8 @@ export class Chart {
     const same = this.plot && this.names === names(series, byTime);
     if (same) this.plot.setData(data);
     else this.make(series, byTime, data);
+    // Until a mouse points elsewhere, the legend tells the newest values.
+    if (this.plot && !this.box.matches(":hover")) this.plot.setLegend({ idx: data[0].length - 1 }, false);
     const last = series.filter((each) => !each.faint && each.points.length).map((each) => `${each.name} ${this.say(each.points.at(-1)[1])}`);
     this.element.setAttribute("aria-label", `${this.title}: ${last.slice(0, 8).join(", ")}`);
     this.element.setAttribute("role", "img");
@@ -50,8 +56,8 @@ export class Chart {
       height: HEIGHT,
       scales: { x: { time: false }, y: this.range ? { range: this.range } : {} },
       axes: [
-        { ...axis, values: (_, ticks) => ticks.map(sayX), space: 80 },
-        { ...axis, values: (_, ticks) => ticks.map(this.say), size: 62 },
+        { ...axis, values: (_, ticks) => ticks.map(byTime ? tick : sayX), space: 80, ...(byTime ? { incrs: SECONDS } : {}) },
+        { ...axis, values: (_, ticks) => ticks.map(this.say), size: 62, ...(this.steps ? { incrs: this.steps } : {}) },
       ],
       series: [{ label: byTime ? "time" : "step", value: (_, x) => (x === null ? "–" : sayX(x)) }, ...series.map((each) => this.line(each))],
       legend: { live: true },

@@ -10,6 +10,14 @@ export function duration(seconds) {
   return `${Math.floor(s / 86400)} d ${Math.floor((s % 86400) / 3600)} h`;
 }
 
+/** Seconds as short as a scale needs them: `30 s`, `15 min`, `1:30 h`. */
+export function tick(seconds) {
+  const two = (number) => String(number).padStart(2, "0");
+  if (seconds < 60) return `${seconds} s`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)}${seconds % 60 ? `:${two(seconds % 60)}` : ""} min`;
+  return `${Math.floor(seconds / 3600)}${seconds % 3600 ? `:${two(Math.floor((seconds % 3600) / 60))}` : ""} h`;
+}
+
 /** A time of day, with its date unless that is today. */
 export function moment(seconds) {
   if (!seconds) return "–";
@@ -34,7 +42,7 @@ export function size(bytes) {
 export function value(number) {
   if (number === null || number === undefined || !Number.isFinite(number)) return "–";
   const a = Math.abs(number);
-  if (a !== 0 && (a < 0.001 || a >= 1e7)) return number.toExponential(3);
+  if (a !== 0 && (a < 0.001 || a >= 1e7)) return String(Number(number.toPrecision(4)).toExponential()).replace("e+", "e");
   return Number(number.toPrecision(4)).toLocaleString(undefined, { maximumSignificantDigits: 6 });
 }
 

@@ -9,7 +9,7 @@ const BATCH = 4000; // lines between two looks at the page
 /** What has been read so far of one try. `ranks[i]` is the rank of `texts[i]`, -1 for none. */
 export class Lines {
   constructor(id, attempt) {
-    Object.assign(this, { id, attempt, texts: [], ranks: [], bad: [], complete: false, token: null });
+    Object.assign(this, { id, attempt, texts: [], ranks: [], bad: [], complete: false, token: null, inGroup: false });
   }
 
   /** Read what is new; `grown` is called whenever there are more lines to see. */
@@ -49,7 +49,7 @@ export class Lines {
 
   add(entry) {
     const text = typeof entry === "string" ? entry : String(entry.event ?? "");
-    if (text.startsWith("::group::") || text.startsWith("::endgroup::")) return;
+    if (this.skips(text)) return;
     const found = SOURCE.exec(text);
     const rank = found?.[1] === undefined ? -1 : Number(found[1]);
     const bad = entry.level === "error" || entry.level === "critical";
@@ -57,6 +57,14 @@ export class Lines {
     for (const { exc_type: type, exc_value: value } of entry.error_detail ?? []) {
       for (const line of `${type}: ${value}`.split("\n")) this.push(line, -1, true);
     }
+  }
+
+  /** Tell whether this is of the group at the top, where Airflow tells which files it has read. */
+  skips(text) {
+    if (text.startsWith("::group::Log message source details")) this.inGroup = true;
+    else if (this.inGroup && text.startsWith("::endgroup::")) this.inGroup = false;
+    else return this.inGroup;
+    return true;
   }
 
   push(line, rank, bad) {

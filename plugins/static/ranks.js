@@ -93,7 +93,12 @@ export class RankGrid {
   }
 
   describe() {
-    const rank = (this.training.ranks ?? []).find((each) => this.picked.has(each.rank));
+    const ranks = this.training.ranks ?? [];
+    if (!ranks.length) {
+      show(this.detail, h("p", { class: "quiet" }, "No rank yet: they start on all hosts or on none."));
+      return;
+    }
+    const rank = ranks.find((each) => this.picked.has(each.rank));
     if (!rank || this.picked.size > 1) {
       show(this.detail, h("p", { class: "quiet" }, this.picked.size > 1 ? `${count(this.picked.size, "rank")} chosen` : "Choose a rank to see its lines alone; Ctrl adds more."));
       return;

@@ -40,7 +40,7 @@ class TrainingPage {
     const ranks = h("section", { class: "card", "aria-label": "Ranks" }, h("h2", {}, "Ranks"), this.grid.element);
     const curves = h("section", { class: "card", "aria-label": "Metrics" }, h("h2", {}, "Metrics"), this.curves.element);
     const details = h("section", { class: "card", "aria-label": "Details" }, this.tabs.element);
-    this.element = h("div", { class: "training" }, this.head, this.verdict, h("div", { class: "two" }, ranks, curves), details);
+    this.element = h("div", { class: "training" }, this.head, this.verdict, ranks, curves, details);
   }
 
   update(training, task, plan) {
@@ -115,6 +115,7 @@ function heading(training, task) {
     h("dl", { class: "facts" }, facts.map(([name, fact]) => h("div", {}, h("dt", {}, name), h("dd", {}, fact)))),
     training.message && !OVER.has(state) ? h("p", { class: "message" }, training.message) : null,
     silent ? h("p", { class: "reason" }, `Last heard of ${duration(Date.now() / 1000 - training.updated)} ago.`) : null,
+    state === training.state ? null : h("p", { class: "reason" }, `The task has ended without a last word of its job: what is shown here was so at ${moment(training.updated)}.`),
     links(training.links),
   ];
 }

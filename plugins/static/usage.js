@@ -1,11 +1,15 @@
 /** How busy hosts, GPUs and ranks have been. */
 
-import { Chart } from "./chart.js";
+import { BYTES, Chart } from "./chart.js";
 import { h } from "./dom.js";
 import { size, slot, value } from "./format.js";
 
 const percent = (share) => `${Math.round(share * 100)} %`;
-const whole = [0, 1];
+const whole = { say: percent, range: [0, 1] };
+const upward = (_, lowest, highest) => [0, highest ? highest * 1.1 : 1];
+
+/** How memory is drawn: up to what there is, so that one sees what is left. */
+const bytes = (total) => ({ say: size, steps: BYTES, range: total ? [0, total] : upward });
 
 export class Usage {
   constructor() {
@@ -38,12 +42,13 @@ class HostUsage {
   update(told, start) {
     const gpus = Object.entries(told.gpus ?? {}).map(([uuid, gpu]) => [slot(`gpu-${uuid}`), gpu]);
     const ranks = Object.entries(told.ranks ?? {}).map(([rank, used]) => [`rank ${rank}`, used]);
-    this.draw("GPU busy", gpus, "busy", start, { say: percent, range: whole });
-    this.draw(of("GPU memory", gpus[0]?.[1].memory_total), gpus, "memory", start, { say: size });
-    this.draw("CPU of the host", [["host", told]], "cpu", start, { say: percent, range: whole });
-    this.draw(of("Memory of the host", told.memory_total), [["host", told]], "memory", start, { say: size });
-    this.draw("CPU cores of ranks", ranks, "cpu", start, { say: value });
-    this.draw("Memory of ranks", ranks, "memory", start, { say: size });
+    this.draw("GPU busy", gpus, "busy", start, whole);
+    const card = gpus[0]?.[1].memory_total;
+    this.draw(of("GPU memory", card), gpus, "memory", start, bytes(card));
+    this.draw("CPU of the host", [["host", told]], "cpu", start, whole);
+    this.draw(of("Memory of the host", told.memory_total), [["host", told]], "memory", start, bytes(told.memory_total));
+    this.draw("CPU cores of ranks", ranks, "cpu", start, { say: value, range: upward });
+    this.draw("Memory of ranks", ranks, "memory", start, bytes(null));
   }
 
   draw(title, sources, kind, start, options) {
