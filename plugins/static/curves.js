@@ -3,6 +3,8 @@
 import { Chart } from "./chart.js";
 import { h, show } from "./dom.js";
 
+const COUNTERS = new Set(["epoch", "global_step"]); // they only tell how far a training is
+
 export class Curves {
   constructor() {
     this.charts = new Map();
@@ -21,7 +23,7 @@ export class Curves {
   }
 
   draw() {
-    const families = grouped(Object.keys(this.series ?? {}));
+    const families = grouped(Object.keys(this.series ?? {}).filter((name) => !COUNTERS.has(name)));
     const any = families.size > 0;
     this.bar.hidden = !any;
     this.none.hidden = any;

@@ -25,6 +25,8 @@ export class RankGrid {
     const first = ranks[0]?.rank;
     show(this.hosts, [...names.values()].map((host) => this.host(host, ranks.filter((rank) => rank.host === host.name), first)));
     this.describe();
+    const more = (training.world_size ?? 0) - ranks.length;
+    if (ranks.length && more > 0) this.detail.append(h("p", { class: "quiet" }, `${count(more, "more rank")} not shown here.`));
   }
 
   host(host, ranks, first) {
