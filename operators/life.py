@@ -30,6 +30,7 @@ from distributed_training.run.standing import standing
 from distributed_training.run.stop import Stopped, stop
 from distributed_training.run.watch import Outcome, Watcher
 from distributed_training.triggers.job import JobTrigger
+from distributed_training.triggers.page import WorkerPage
 from distributed_training.triggers.queue import QueueTrigger
 from distributed_training.triggers.tasklog import TaskLog
 
@@ -177,7 +178,8 @@ class Life:
         """Watch to the end; if the task may defer, for a short while only."""
         self._memory.enter("watching")
         log, shown = self._task.log.info, TaskLog.of_worker(self._context["ti"])
-        watcher = Watcher(ref, agents, owner, log, self._deadline(), shown)
+        page = WorkerPage(self._context["ti"])
+        watcher = Watcher(ref, agents, owner, log, self._deadline(), shown, page)
         try:
             async with asyncio.timeout(WATCH_FIRST if self._task.deferrable else None):
                 return await watcher.watch()

@@ -14,6 +14,7 @@ from distributed_training.run.job import JobRef
 from distributed_training.run.stop import stop
 from distributed_training.run.watch import Watcher
 from distributed_training.triggers.base import FleetTrigger, held
+from distributed_training.triggers.page import TriggerPage
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -51,8 +52,9 @@ class JobTrigger(FleetTrigger):
         """Watch the job; yield its outcome and return at once."""
         ref = JobRef.from_dict(self.ref)
         async with held(), self._agents([node.host for node in ref.nodes]) as agents:
-            log, deadline = self.log.info, self.deadline
-            self._watcher = Watcher(ref, agents, self._owner, log, deadline, self._task_log)
+            log, deadline, ti = self.log.info, self.deadline, self.task_instance
+            page = TriggerPage(ti) if ti else None
+            self._watcher = Watcher(ref, agents, self._owner, log, deadline, self._task_log, page)
             run = asyncio.ensure_future(self._end_with_run(self._watcher))
             try:
                 outcome = await self._watcher.watch()

@@ -32,6 +32,7 @@ class NodeRef:
     offset: int = 0
     servers: tuple[int, ...] = ()  # ranks that are let go when all others are done
     roles: tuple[str, ...] = ()  # of the ranks, where they differ
+    slots: tuple[str, ...] = ()  # of the ranks; empty for one that has none
 
     def role(self, rank: int | None) -> str:
         """Return what a rank is, empty where all are the same, and for what is none."""
@@ -90,6 +91,7 @@ class JobRef:
                 tuple(rank.rank for rank in node.ranks),
                 servers=tuple(rank.rank for rank in node.ranks if rank.serves is not None),
                 roles=tuple(rank.role for rank in node.ranks if rank.role),
+                slots=tuple(rank.slots[0].name if rank.slots else "" for rank in node.ranks),
             )
             for node in plan.nodes
         )
@@ -157,7 +159,7 @@ def host_from_dict(record: Mapping[str, Any]) -> Host:
 
 def _node(record: Mapping[str, Any]) -> NodeRef:
     host = host_from_dict(record["host"])
-    lists = {name: tuple(record.get(name, ())) for name in ("ranks", "servers", "roles")}
+    lists = {name: tuple(record.get(name, ())) for name in ("ranks", "servers", "roles", "slots")}
     return _known(NodeRef, {"address": host.ssh_host, **record, "host": host, **lists})
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..records import Json
 
 
-PASSED_ON = ("exit", "relay", "ended")
+PASSED_ON = ("started", "exit", "relay", "ended")
 
 
 def attach(request: Json, call: Call) -> None:
