@@ -39,23 +39,39 @@ def node(told: Json, arguments: list[str]) -> None:
     :param told: ``folder``, a short path that shall lead to the node's files; ``wait_for``, the
         address of a head elsewhere; ``client_port``; ``start_timeout``
     """
-    import subprocess
-
+    until = time.monotonic() + told["start_timeout"]
     lead(told["folder"], os.path.join(os.environ["DT_NODE_DIR"], "ray"))
-    # Workers of Ray are to import what lies beside the driver's script, on every host.
-    env = {**os.environ, "PYTHONPATH": joined(os.environ.get("PYTHONPATH"), os.getcwd())}
-    if told["wait_for"]:
-        await_head(told["wait_for"], time.monotonic() + told["start_timeout"])
     if told["client_port"] and has_client():
         # It cannot be switched off, and has the same port in every cluster unless it is told one.
         arguments = [*arguments, f"--ray-client-server-port={told['client_port']}"]
-    # The locks of the slots are inherited.
+    came_up = os.path.join(told["folder"], "ray_current_cluster")  # Ray writes it last
+    while True:
+        if told["wait_for"]:
+            await_head(told["wait_for"], until)
+        code = ray_start(arguments)
+        # Ray itself gives its daemons half a minute, which is little on a busy host.
+        if code == 0 or os.path.exists(came_up) or time.monotonic() > until:
+            sys.exit(code)
+
+
+def ray_start(arguments: list[str]) -> int:
+    """Run ``ray start`` to its end and return its status; a signal for us is one for it, too."""
+    import subprocess
+
+    # Workers of Ray are to import what lies beside the driver's script, on every host.
+    env = {**os.environ, "PYTHONPATH": joined(os.environ.get("PYTHONPATH"), os.getcwd())}
     command = [sys.executable, "-m", "ray.scripts.scripts", "start", *arguments]
-    process = subprocess.Popen(command, env=env, close_fds=False)
+    process = subprocess.Popen(command, env=env, close_fds=False)  # it inherits the slots' locks
+
+    def forward(number: int, _: object) -> None:
+        os.kill(process.pid, number)
+        code, _ = exit_of(os.waitpid(process.pid, 0)[1])
+        os._exit(1 if code is None else code)
+
     for name in FORWARDED:
-        signal.signal(signal.Signals[name], lambda number, _: os.kill(process.pid, number))
+        signal.signal(signal.Signals[name], forward)
     code, _ = exit_of(os.waitpid(process.pid, 0)[1])
-    os._exit(1 if code is None else code)
+    return 1 if code is None else code
 
 
 def driver(told: Json, program: list[str]) -> None:
