@@ -271,7 +271,12 @@ class Faults:
 
     def _running(self, entry: Entry) -> Generator[float, None, bool]:
         """Wait until all ranks of a job run, and return whether they do: not every job gets far."""
-        yield from self._until(lambda: entry.excuses or self._complete(entry))
+        try:
+            yield from self._until(lambda: entry.excuses or self._complete(entry))
+        except TimeoutError as error:
+            ranks, state = len(self.stage.ranks(entry.job.key)), self.ledger.task_state(entry)
+            told = f"{entry.job.key} has {ranks} ranks, and its task is {state}"
+            raise TimeoutError(told) from error
         return self._complete(entry)
 
     def _complete(self, entry: Entry) -> bool:
