@@ -8,6 +8,8 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from distributed_training.plan import JobSpec, Plan, Program
 from distributed_training.run import collect
 from distributed_training.run.job import JobRef
@@ -38,6 +40,14 @@ while True:
 time.sleep(30)
 END
 setsid python3 thief.py >/dev/null 2>&1 &"""
+
+
+def digits(source: Path) -> None:
+    """Put digits of a kind into a source folder: each has its own blot."""
+    x = np.random.default_rng(0).random((512, 64), dtype="float32")
+    y = np.arange(512) % 10
+    x[np.arange(512), y] += 2
+    np.savez(source / "train.npz", x=x, y=y)
 
 
 @dataclass

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from dev.setup import hosts_python
 from distributed_training.errors import GroupNotFormed
 from distributed_training.run.verdict import is_port_taken
-from tests.integration.jobs import THIEF
+from tests.integration.jobs import THIEF, digits
 
+TRAIN = Path(__file__).parents[2] / "dags/train_jax/train.py"
 NOWHERE = "http://127.0.0.1:9"
 JOIN = """
 import jax
@@ -37,6 +40,16 @@ def test_processes_on_two_hosts_meet_without_an_argument_whatever_proxies_are_na
     assert job.error is None, job.text
     for rank in range(4):
         assert f"process {rank} of 4 met [0, 1, 2, 3]" in job.of_rank(rank)
+
+
+def test_the_batch_is_spread_over_all_processes_and_all_learn_the_same(jobs, python):
+    job = run(jobs, TRAIN.read_text(), python, furnish=digits)
+    assert job.error is None, job.text
+    assert len(job.left.result["checksums"]) == job.left.result["world_size"] == 4
+    assert len(set(job.left.result["checksums"])) == 1
+    loss = job.left.result["loss"]
+    assert loss[-1] < loss[0] / 5
+    assert job.left.metrics == {"epoch": 20, "loss": loss[-1]}
 
 
 def test_one_process_that_nobody_checks_needs_no_argument_either(jobs, python):

@@ -8,7 +8,6 @@ import secrets
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from dev.setup import hosts_python
@@ -24,7 +23,7 @@ from distributed_training.run.stop import stop
 from distributed_training.run.verdict import is_port_taken
 from distributed_training.run.watch import Watcher
 from distributed_training.triggers import base
-from tests.integration.jobs import THIEF
+from tests.integration.jobs import THIEF, digits
 from tests.integration.tasks import Task, event_of, stored
 from tests.offers import spec
 
@@ -40,14 +39,6 @@ def python():
 
 def run(jobs, script, cluster, **fields):
     return jobs.run(script, launcher="tensorflow", cluster=cluster, **fields)
-
-
-def digits(source):
-    """Put digits of a kind into a source folder: each has its own blot."""
-    x = np.random.default_rng(0).random((512, 64), dtype="float32")
-    y = np.arange(512) % 10
-    x[np.arange(512), y] += 2
-    np.savez(source / "train.npz", x=x, y=y)
 
 
 def test_workers_on_two_hosts_train_one_model_whatever_proxies_are_named(jobs, python):
