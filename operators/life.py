@@ -22,6 +22,7 @@ from distributed_training.errors import (
 )
 from distributed_training.operators.delivery import Delivery, destination, output_paths
 from distributed_training.operators.memory import JobMemory
+from distributed_training.operators.showing import Showing
 from distributed_training.run.collect import reason
 from distributed_training.run.job import History, JobRef
 from distributed_training.run.launch import launch
@@ -63,6 +64,7 @@ class Life:
         self._task = task
         self._context = context
         self._memory = JobMemory(context)
+        self._showing = Showing(context["ti"], task.log.warning)
         self._cancel: Callable[[], object] | None = None
         self._had_room = False  # whether all slots of the last plan were free when it was made
 
@@ -128,8 +130,13 @@ class Life:
                 if self._had_room and history.races < RACES:
                     return self._race_again(error, history, before, waiting)
                 if spec.since is None:
+                    self._showing.failed(spec, error)
                     raise
                 refused = error
+            except TrainingError as error:
+                self._showing.failed(spec, error)
+                raise
+            self._showing.waiting(spec, refused.message)
         return self._wait(waiting or self._waiting(spec, history), refused)
 
     def _race_again(
@@ -156,6 +163,7 @@ class Life:
             planned.append(JobRef.of(plan, time.time(), history))
             self._had_room = not any(in_the_way(plan, offers))
             self._memory.remember(planned[0])
+            self._showing.planned(plan, offers, planned[0])
             self._log_lines(plan.describe())
 
         async with self._task.agents(self._task.hook.fleet.hosts) as agents:

@@ -8,13 +8,13 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from distributed_training.errors import JobCancelled
+from distributed_training.run.verdict import NodeState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from distributed_training.errors import TrainingError
     from distributed_training.run.job import JobRef, NodeRef
-    from distributed_training.run.verdict import NodeState
 
 VERSION = 1  # of the record; whoever reads it leaves out what it does not know
 KEY = "training"  # of the XCom in which the record is
@@ -129,6 +129,11 @@ class Picture:
 
     def _draw(self, place: tuple[str, ...], value: float) -> None:
         self._usage.setdefault(place, Curve()).add([round(time.time(), 1), value])
+
+    def first(self) -> dict[str, Any]:
+        """Return what is to be shown of a job that is planned, as JSON values."""
+        shown = self._record([NodeState(node) for node in self._ref.nodes], "preparing", None)
+        return {**shown, "ranks": [{**rank, "state": "waiting"} for rank in shown["ranks"]]}
 
     def record(self, nodes: Sequence[NodeState]) -> dict[str, Any]:
         """Return what is to be shown of a job that runs, as JSON values."""
