@@ -163,7 +163,10 @@ class _Packer:
 
     def add(self, entry: os.DirEntry[str], path: str) -> None:
         if path in self._taken:
-            raise PlanError(f"{_shown(entry.path)} has a name that is used here; rename it")
+            raise PlanError(
+                f"{_shown(entry.path)} has the name of what goes to the hosts beside it. Rename it "
+                "or leave it out by a line in .trainignore."
+            )
         with _reading(entry.path):
             if entry.is_symlink():
                 self._add_link(entry, path)

@@ -142,7 +142,7 @@ def test_the_function_is_beside_the_source(tmp_path):
 def test_a_name_that_both_have_is_refused(tmp_path):
     (tmp_path / "dt_function").mkdir()
     task_ = made(task.mpi, source_dir=str(tmp_path))
-    with pytest.raises(PlanError, match="dt_function has a name that is used here"), task_.source():
+    with pytest.raises(PlanError, match="dt_function has the name of what"), task_.source():
         pass
 
 
