@@ -29,7 +29,13 @@ huggingface = partial(TorchDistributedOperator, source_dir=str(HERE / "huggingfa
 workers = partial(TFMultiWorkerOperator, source_dir=str(HERE / "tensorflow"), worker_count=RANKS)
 mpi4py = partial(MpiTrainOperator, source_dir=str(HERE / "mpi"), script="train_mpi4py.py")
 DEBIAN = "/usr/bin/mpirun.openmpi"  # Open MPI 4, which starts what was made for a later one
-NOT_HERE: tuple[str, ...] = ()
+# Of the tests of mpi4py: files that ranks of different hosts write together need a file system that
+# these share; mpirun has no slots for ranks that other ranks start; and one-sided calls wait for
+# a target that computes meanwhile, which is for ever where all hosts share two cores.
+NOT_HERE = ("test_io.*World.*", "test_spawn.*", "test_rma*World.*")
+# What makes data or a model before a training, and what reads afterwards.
+TOKENS = "frameworks/huggingface/prepare_tokens.py"
+TRACKED = "frameworks/mlflow/read.py"
 ALONE = {"ACCELERATE_USE_CPU": "false"}  # what Accelerate does on a CPU where nobody sets it
 
 
@@ -173,10 +179,6 @@ ROWS = (
     Row(
         "mpi", "mpi4py", "mpi4py", "mpi-intelmpi", "Intel MPI",
         partial(mpi4py, mpi="intelmpi"), passed,
-    ),
-    Row(
-        "mpi", "mpi4py's own tests", "mpi4py", "mpi-openmpi", "Open MPI 4",
-        partial(mpi4py_tests, mpi="openmpi", mpirun=DEBIAN), all_passed,
     ),
     Row(
         "mpi", "mpi4py's own tests", "mpi4py", "mpi-openmpi", "Open MPI 5",
