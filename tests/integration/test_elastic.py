@@ -10,9 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from distributed_training.errors import NodeLost, RankFailed
-from distributed_training.run.verdict import is_port_taken
 from tests.fleet.wait import until
-from tests.integration.jobs import THIEF
 from tests.integration.tasks import Task
 
 # Adds 1 on every rank in each of STEPS steps: the total of a step is the number of ranks that made
@@ -146,12 +144,6 @@ def test_a_rank_that_fails_once_too_often_is_named(elastic, fleet):
     assert (job.error.rank, job.error.host, job.error.exit_code) == (1, "gpu2", 9)
 
 
-def test_a_port_that_is_taken_before_torchruns_meet_there_is_told_as_such(elastic, fleet):
-    setup = f'[ "$NODE_RANK" = 0 ] || exit 0\n{THIEF}'
-    job = elastic(fleet, "2:2", setup=setup)
-    assert is_port_taken(job.error), job.text
-
-
 # Of two jobs, the first one waits in its fourth step until the second one trains.
 WAITS = """
     while rank == 0 and step == 3 and not os.path.exists(os.path.expanduser("~/other")):
@@ -184,7 +176,9 @@ def test_a_job_that_lost_its_head_is_started_anew_on_what_is_left(
     jobs_on(hosts, slots=1, conn_timeout=4)
     (tmp_path / "train.py").write_text(TRAIN.replace("WHAT_HAPPENS", "pass"))
     task = Task(
-        [str(torch_python), "train.py"],
+        None,
+        script="train.py",
+        python=str(torch_python),
         source_dir=str(tmp_path),
         launcher="torchrun",
         nnodes="1:2",

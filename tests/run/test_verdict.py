@@ -119,6 +119,12 @@ def test_a_port_that_was_taken_meanwhile_is_recognised():
     assert not is_port_taken(cause(exited(0, 1, tail=["ValueError: lr"])))
 
 
+def test_a_port_is_known_to_be_taken_although_torchrun_says_last_that_it_met_nobody():
+    last = "...RendezvousConnectionError: The connection to the C10d store has failed."
+    tail = ["...DistNetworkError: The server socket has failed to bind (EADDRINUSE)", last]
+    assert is_port_taken(cause(exited(None, 1, name="launcher", tail=tail, traceback=[last])))
+
+
 def test_errors_survive_the_way_to_the_worker_with_class_and_fields():
     error = cause(exited(3, 7, tail=["boom"]))
     again = TrainingError.from_dict(error.to_dict())
