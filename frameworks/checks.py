@@ -85,3 +85,12 @@ def served(result: dict[str, Any]) -> str:
     if abs(slope - 3) > 0.01 or "/job:ps" not in held_by:
         raise WrongValue(f"a parameter server should hold 3, but {held_by} holds {slope}")
     return f"slope {slope:.3f} on a server"
+
+
+def tracked(result: dict[str, Any]) -> str:
+    """Check that the store has one run that ended well, with the loss of each epoch, and slopes."""
+    told = result["result"]
+    epochs, losses = int(told["params"]["epochs"]), told["losses"]
+    if told["status"] != "FINISHED" or len(losses) != epochs or losses[-1] >= losses[0]:
+        raise WrongValue(f"a finished run with {epochs} falling losses should be there: {told}")
+    return f"{averaged(result)}, {len(losses)} losses in the store"

@@ -9,18 +9,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dev.environments import hosts_folder, make_hosts, run
+from dev.locks import OVERRIDDEN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from frameworks.row import Row
 
-# Options of pip: tf-keras asks for a TensorFlow with CUDA.
-OPTIONS = {"tensorflow": ("--no-deps",)}
+# Options of pip: tf-keras asks for a TensorFlow with CUDA, the others for an older torch.
+OPTIONS = dict.fromkeys(("tensorflow", *OVERRIDDEN), ("--no-deps",))
 # Folders in an environment.
 EXTENSIONS = "torch_extensions"
 HOROVOD = "horovod"
 MPI4PY_TESTS = "mpi4py_tests"
+OPERATORS = "torchvision_operators"
 
 COMPILE = """
 from deepspeed.accelerator import get_accelerator
@@ -36,6 +38,14 @@ HOROVOD_SETTINGS = (
 # Its wheels have no tests. The version is that of the locks.
 MPI4PY_RELEASE = "mpi4py==4.1.2"
 MPI4PY_SHA256 = "56860286dc45f20e8821e93cb06669e30462348bf866f685553fa4b712d58d02"
+
+DECLARE = """
+
+if not _has_ops():
+    _names = torch.library.Library("torchvision", "DEF")
+    for _name in ("nms", "qnms"):
+        _names.define(f"{_name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+"""
 
 
 def make(row: Row) -> None:
@@ -106,10 +116,24 @@ def _mpi4py_tests(folder: Path, part: Path) -> None:
         file.rename(part / file.name)
 
 
+def _operators(folder: Path, part: Path) -> None:
+    """Let torchvision be imported: its build is for CUDA, and a torch without refuses its library.
+
+    It then misses the names of its operators, which nobody here calls.
+    """
+    (module,) = folder.glob("lib/*/site-packages/torchvision/extension.py")
+    if DECLARE not in module.read_text():
+        module.write_text(module.read_text() + DECLARE)
+    run([folder / "bin/python", "-m", "compileall", "-q", module])
+    run([folder / "bin/python", "-c", "import torchvision"])
+    (part / "extension.py").write_text(DECLARE)
+
+
 # What the rows of a family, or of a name, need beside their environment: the folder, and how it is
 # made.
 ADDED = {
     "deepspeed": (EXTENSIONS, _extensions),
     "horovod": (HOROVOD, _horovod),
     "mpi4py's own tests": (MPI4PY_TESTS, _mpi4py_tests),
+    **dict.fromkeys(("composer", "LLM Foundry"), (OPERATORS, _operators)),
 }

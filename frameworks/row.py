@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from dev.environments import CHECKOUT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,6 +34,11 @@ class Row:
     :param check: returns the value that was learned, in words, from the task's result;
         raises WrongValue
     :param refusal: the error that the task must fail with, where this is what is shown
+    :param before: a script, by its path in the checkout, that makes what the training reads; run
+        here with the row's Python, in a copy of its folder, `prepared(script)`, which is what is
+        sent
+    :param after: a script, by its path in the checkout, run here with the row's Python; it is told
+        where the outputs are, and prints as JSON what is to be checked
     """
 
     family: str
@@ -41,3 +49,10 @@ class Row:
     operator: Callable[..., TrainingOperator]
     check: Callable[[dict[str, Any]], str]
     refusal: type[TrainingError] | None = None
+    before: str | None = None
+    after: str | None = None
+
+
+def prepared(script: str) -> Path:
+    """Return the folder, here, of what a script before a row makes, or one after it reads."""
+    return CHECKOUT / "build/frameworks" / Path(script).with_suffix("")

@@ -13,9 +13,18 @@ from distributed_training.operators.mpi import MpiTrainOperator
 from distributed_training.operators.ray import RayTrainOperator
 from distributed_training.operators.tensorflow import TFMultiWorkerOperator
 from distributed_training.operators.torch import TorchDistributedOperator
-from frameworks.checks import all_passed, averaged, classified, counted, passed, served, sharded
+from frameworks.checks import (
+    all_passed,
+    averaged,
+    classified,
+    counted,
+    passed,
+    served,
+    sharded,
+    tracked,
+)
 from frameworks.environments import EXTENSIONS, HOROVOD, MPI4PY_TESTS, path_of
-from frameworks.row import HOSTS, RANKS, Row
+from frameworks.row import HOSTS, RANKS, Row, prepared
 
 if TYPE_CHECKING:
     from distributed_training.operators.base import TrainingOperator
@@ -227,5 +236,23 @@ ROWS = (
     Row(
         "horovod", "Horovod over Gloo", "horovod", "trainers", "process",
         partial(horovod, TorchDistributedOperator, "train_gloo.py"), averaged,
+    ),
+    Row(
+        "composer", "Composer", "mosaicml", "composer", "process",
+        partial(TorchDistributedOperator, source_dir=str(HERE / "composer"), script="train.py"),
+        averaged,
+    ),
+    Row(
+        "mlflow", "MLflow", "mlflow", "composer", "process",
+        partial(
+            TorchDistributedOperator, source_dir=str(HERE / "mlflow"), script="train.py",
+            outputs=["outputs/mlflow.db"], output_dir=str(prepared(TRACKED)),
+        ),
+        tracked, after=TRACKED,
+    ),
+    Row(
+        "huggingface", "LLM Foundry", "llm-foundry", "llm-foundry", "process",
+        partial(huggingface, source_dir=str(prepared(TOKENS)), script="train_mpt.py"),
+        counted, before=TOKENS,
     ),
 )  # fmt: skip

@@ -1,9 +1,12 @@
-"""One row, run on hosts as Airflow would run its task: begun, deferred, resumed."""
+"""One row, run on hosts as Airflow would run its tasks: begun, deferred, resumed."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
+import shutil
+import subprocess
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -14,8 +17,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from airflow.sdk.exceptions import TaskDeferred
 from structlog.testing import capture_logs
 
+from dev.environments import CHECKOUT
 from distributed_training.errors import TrainingError
-from frameworks.row import WrongValue
+from frameworks.row import WrongValue, prepared
 from tests.integration.tasks import Store, event_of, push, stored
 
 if TYPE_CHECKING:
@@ -24,7 +28,7 @@ if TYPE_CHECKING:
 
     from frameworks.row import Row
 
-LIMIT = timedelta(minutes=10)
+LIMIT = timedelta(minutes=20)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +56,8 @@ def run(row: Row, python: Path, log: Path) -> Outcome:
     state: Literal["ok", "failed", "refused"] = "failed"
     with capture_logs() as events:
         try:
-            result = _play(row, python)
+            _before(row, python)
+            result = _after(row, python, _play(row, python))
             where = f"{len(result['hosts'])} x {result['world_size'] // len(result['hosts'])}"
             state, told = _judged(row, result)
         except WrongValue as error:
@@ -71,6 +76,33 @@ def _judged(row: Row, result: dict[str, Any]) -> tuple[Literal["ok", "failed"], 
     if result["result"] is None:
         raise WrongValue("rank 0 has left no result")
     return "ok", row.check(result)
+
+
+def _before(row: Row, python: Path) -> None:
+    """Make what the training reads, as an earlier task would, in a copy of the script's folder."""
+    if row.before is None:
+        return
+    script = CHECKOUT / row.before
+    folder = prepared(row.before)
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(script.parent, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    _program([str(python), script.name], folder)
+
+
+def _after(row: Row, python: Path, result: dict[str, Any]) -> dict[str, Any]:
+    """Return the task's result with what a later task reads of its outputs."""
+    if row.after is None:
+        return result
+    told = _program([str(python), row.after, *result["outputs"].values()], CHECKOUT)
+    return result | {"result": json.loads(told)}
+
+
+def _program(command: list[str], folder: Path) -> str:
+    """Return what a program prints."""
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise WrongValue(f"{' '.join(command)} failed: {shorten(done.stderr[-400:], 300)}")
+    return done.stdout
 
 
 def _play(row: Row, python: Path) -> dict[str, Any]:

@@ -6,20 +6,33 @@ from pathlib import Path
 
 import pytest
 
-from dev.environments import LOCKS
+from dev.environments import CHECKOUT, LOCKS
 from dev.locks import MPI
-from frameworks.checks import all_passed, averaged, classified, counted, served, sharded
+from frameworks.checks import (
+    all_passed,
+    averaged,
+    classified,
+    counted,
+    served,
+    sharded,
+    tracked,
+)
 from frameworks.environments import MPI4PY_RELEASE
-from frameworks.row import WrongValue
+from frameworks.row import WrongValue, prepared
 from frameworks.rows import ROWS
 
-OPERATORS = [row.operator(task_id="t", python="/env/bin/python") for row in ROWS]
 
-
-@pytest.mark.parametrize("operator", OPERATORS, ids=[f"{row.family}-{row.name}" for row in ROWS])
-def test_what_a_row_runs_is_there(operator):
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.family}-{row.name}")
+def test_what_a_row_runs_is_there(row):
+    operator = row.operator(task_id="t", python="/env/bin/python")
     program = operator.script or operator.command.split()[-1]
-    assert (Path(operator.source_dir) / program).is_file()
+    folder = operator.source_dir
+    if row.before:  # what is sent is a copy of its folder
+        folder = (CHECKOUT / row.before).parent
+        assert operator.source_dir == str(prepared(row.before))
+        assert (CHECKOUT / row.before).is_file()
+    assert (Path(folder) / program).is_file()
+    assert row.after is None or (CHECKOUT / row.after).is_file()
 
 
 def test_every_environment_has_a_lock():
@@ -33,6 +46,9 @@ def test_the_tests_of_mpi4py_are_those_of_the_mpi4py_that_hosts_have():
 
 TESTS = {"ran": 1900, "skipped": 9, "bad": []}
 TOGETHER = {"world_size": 4, "checksums": [1.0] * 4}
+RUN = {
+    "status": "FINISHED", "params": {"epochs": "2"}, "losses": [2.0, 1.0], "slopes": [3.0] * 4,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -47,6 +63,9 @@ TOGETHER = {"world_size": 4, "checksums": [1.0] * 4}
         (counted, TOGETHER | {"said": "six seven", "checksums": [1.0, 1.0, 1.0, 2.0]}),
         (counted, TOGETHER | {"said": "one one"}),
         (served, {"slope": 3.0, "held_by": "/job:worker/replica:0/task:0"}),
+        (tracked, RUN | {"status": "RUNNING"}),
+        (tracked, RUN | {"losses": [2.0]}),
+        (tracked, RUN | {"slopes": [3.0]}),
         (all_passed, {"ranks": [TESTS]}),
         (all_passed, {"ranks": [TESTS, {**TESTS, "ran": 1899}]}),
         (all_passed, {"ranks": [{**TESTS, "ran": 0}] * 2}),
@@ -57,3 +76,7 @@ TOGETHER = {"world_size": 4, "checksums": [1.0] * 4}
 def test_a_wrong_value_is_told(check, result):
     with pytest.raises(WrongValue):
         check({"result": result})
+
+
+def test_right_values_are_told_in_words():
+    assert tracked({"result": RUN}) == "slope 3.000 on 4 ranks, 2 losses in the store"
