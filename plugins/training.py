@@ -5,7 +5,7 @@ Every process of Airflow imports this module, so it imports nothing that serves 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from airflow.plugins_manager import AirflowPlugin
 
@@ -39,10 +39,10 @@ class TrainingPlugin(AirflowPlugin):
     """A page for a training, one for the trainings of a run, and one for the fleets."""
 
     name = "distributed_training"
-    fastapi_apps: ClassVar[list[Any]] = [
+    fastapi_apps = [  # noqa: RUF012: as the base class declares it
         {"app": pages, "url_prefix": PREFIX, "name": "Distributed training"}
     ]
-    external_views: ClassVar[list[Any]] = [
+    external_views = [  # noqa: RUF012
         _view("Training", "task_instance", "training", f"{TASK}&map_index={{MAP_INDEX}}"),
         _view("Training", "dag_run", "training-run", RUN),
         _view("Fleets", "nav", "fleets", f"{FOLDER}/fleets", nav_top_level=True),

@@ -37,8 +37,7 @@ export class Chart {
     const same = this.plot && this.names === names(series, byTime);
     if (same) this.plot.setData(data);
     else this.make(series, byTime, data);
-    // Until a mouse points elsewhere, the legend tells the newest values.
-    if (this.plot && !this.box.matches(":hover")) this.plot.setLegend({ idx: data[0].length - 1 }, false);
+    if (same) this.tellNewest();
     const last = series.filter((each) => !each.faint && each.points.length).map((each) => `${each.name} ${this.say(each.points.at(-1)[1])}`);
     this.element.setAttribute("aria-label", `${this.title}: ${last.slice(0, 8).join(", ")}`);
     this.element.setAttribute("role", "img");
@@ -62,8 +61,14 @@ export class Chart {
       series: [{ label: byTime ? "time" : "step", value: (_, x) => (x === null ? "–" : sayX(x)) }, ...series.map((each) => this.line(each))],
       legend: { live: true },
       cursor: { focus: { prox: 24 } },
+      hooks: { ready: [(plot) => this.tellNewest(plot)] },
     };
     this.plot = new globalThis.uPlot(options, data, this.box);
+  }
+
+  /** Let the legend tell the newest values, until a mouse points elsewhere. */
+  tellNewest(plot = this.plot) {
+    if (!this.box.matches(":hover")) plot.setLegend({ idx: plot.data[0].length - 1 }, false);
   }
 
   line({ name, faint, color: index }) {

@@ -98,8 +98,9 @@ function hostCard(host, held) {
       "li",
       { class: label ? "taken" : "free", title: name },
       h("span", { class: `dot ${label ? "run" : "off"}`, "aria-hidden": "true" }, label ? "▶" : "○"),
-      ` ${slot(name)} `,
-      holder ? h("span", {}, link(pageOf(holder.id), label), ` ${duration(Date.now() / 1000 - holder.rank.started)}`) : h("span", { class: "quiet" }, label ?? "free"),
+      h("span", {}, slot(name)),
+      h("span", { class: "quiet" }, holder ? duration(Date.now() / 1000 - (holder.rank.started ?? holder.training.since)) : label ? "" : "free"),
+      label ? h("span", { class: "holder" }, holder ? link(pageOf(holder.id), label) : label) : null,
     );
   });
   return h(
