@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from queue import SimpleQueue
+
 import pytest
 
 from dev.setup import hosts_python
 from distributed_training.errors import PreflightFailed
 from distributed_training.plan import RayOptions
+from tests.integration.jobs import digits
 
+TRAIN = Path(__file__).parents[2] / "dags/train_ray/train.py"
 SMALL = RayOptions(object_store_memory=100_000_000)
 
 
@@ -18,7 +23,9 @@ def python():
 
 
 def run(jobs, script, python, **fields):
-    return jobs.run(script, launcher="ray", ray=SMALL, python=python, **fields)
+    # Some minutes: Ray starts a dozen programs on each host, and the hosts share one machine.
+    patient = {"start_timeout": 900.0, **fields}
+    return jobs.run(script, launcher="ray", ray=SMALL, python=python, **patient)
 
 
 SPREAD = """
@@ -71,6 +78,17 @@ def nothing_left(fleet):
     return True
 
 
+def test_workers_of_ray_train_on_two_hosts_learn_the_same_model(jobs, python):
+    job = run(jobs, TRAIN.read_text(), python, furnish=digits)
+    assert job.error is None, job.text
+    assert len(job.left.result["checksums"]) == job.left.result["world_size"] == 4
+    assert len(set(job.left.result["checksums"])) == 1
+    loss = job.left.result["loss"]
+    assert loss[-1] < loss[0] / 5
+    for host in ("gpu1", "gpu2"):
+        assert any(f" of 4 on {host}" in line for line in job.of_rank(0))
+
+
 def test_a_node_of_ray_that_is_lost_is_named_and_all_of_ray_ends(jobs, fleet, python):
     def kill_raylet(job):
         host = fleet.hosts[1]
@@ -82,6 +100,40 @@ def test_a_node_of_ray_that_is_lost_is_named_and_all_of_ray_ends(jobs, fleet, py
     assert (job.error.rank, job.error.host) == (2, "gpu2")
     assert "rank 2 (Ray node 1) on gpu2 exited with status 1" in job.error.message
     assert nothing_left(fleet)
+
+
+FIRST = """
+import pathlib, time, ray
+ray.init()
+print("waits now", flush=True)
+while not pathlib.Path("/tmp/second-fails").exists():
+    time.sleep(0.2)
+time.sleep(10)
+print(len(ray.nodes()), "nodes,", ray.get(ray.remote(lambda: "still at work").remote()))
+"""
+SECOND = """
+import pathlib, ray
+ray.init()
+ray.get(ray.remote(lambda: 1).remote())
+pathlib.Path("/tmp/second-fails").touch()
+raise KeyError("layer")
+"""
+
+
+def test_clusters_on_the_same_hosts_leave_each_other_alone(jobs, python):
+    """Case B85, too: the end of one is none of the other's, nor is its port."""
+    ended = SimpleQueue()
+
+    def run_second(_):
+        ended.put(run(jobs, SECOND, python, nproc_per_node=1, grace_period=10.0))
+
+    first = run(jobs, FIRST, python, nproc_per_node=1, when="waits now", then=run_second)
+    assert first.error is None, first.text
+    assert first.of_rank(0)[-1] == "2 nodes, still at work"
+    second = ended.get(timeout=120)
+    assert (second.error.rank, second.error.exit_code) == (0, 1)
+    assert "rank 0 (driver) on gpu1 exited with status 1" in second.error.message
+    assert "KeyError: 'layer'" in second.error.message
 
 
 def test_a_python_without_ray_is_refused_before_anything_starts(jobs):
