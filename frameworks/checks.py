@@ -7,6 +7,7 @@ from typing import Any
 
 from frameworks.row import HOSTS, RANKS, WrongValue
 
+LIKES = 800  # samples that the two towers train on
 MANY = 1000  # mpi4py has more tests than that: fewer were not found
 
 
@@ -85,6 +86,21 @@ def served(result: dict[str, Any]) -> str:
     if abs(slope - 3) > 0.01 or "/job:ps" not in held_by:
         raise WrongValue(f"a parameter server should hold 3, but {held_by} holds {slope}")
     return f"slope {slope:.3f} on a server"
+
+
+def streamed(result: dict[str, Any]) -> str:
+    """Check that unseen likes are known, and that every sample went to one rank, once."""
+    agreed(result)
+    told = result["result"]
+    seen = sorted(sample for rank in told["seen"] for sample in rank)
+    if seen != list(range(LIKES)) or not all(told["seen"]):
+        raise WrongValue(
+            f"the ranks should have shared {LIKES} samples in an epoch, but they saw {len(seen)}, "
+            f"of them {len(set(seen))} different ones"
+        )
+    if told["accuracy"] < 0.95:
+        raise WrongValue(f"it should know who likes what, but its accuracy is {told['accuracy']}")
+    return f"accuracy {told['accuracy']:.2f}, {len(seen)} samples, each once"
 
 
 def tracked(result: dict[str, Any]) -> str:

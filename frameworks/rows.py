@@ -21,6 +21,7 @@ from frameworks.checks import (
     passed,
     served,
     sharded,
+    streamed,
     tracked,
 )
 from frameworks.environments import EXTENSIONS, HOROVOD, MPI4PY_TESTS, path_of
@@ -44,6 +45,7 @@ DEBIAN = "/usr/bin/mpirun.openmpi"  # Open MPI 4, which starts what was made for
 # in testDistgraphcomm as soon as ranks share no memory.
 NOT_HERE = ("test_io.*World.*", "test_spawn.*", "test_rma*World.*")
 # What makes data or a model before a training, and what reads afterwards.
+TOWERS = "dags/two_tower/prepare.py"
 TOKENS = "frameworks/huggingface/prepare_tokens.py"
 TRACKED = "frameworks/mlflow/read.py"
 ALONE = {"ACCELERATE_USE_CPU": "false"}  # what Accelerate does on a CPU where nobody sets it
@@ -233,6 +235,11 @@ ROWS = (
         "composer", "Composer", "mosaicml", "composer", "process",
         partial(TorchDistributedOperator, source_dir=str(HERE / "composer"), script="train.py"),
         averaged,
+    ),
+    Row(
+        "streaming", "Streaming in Lightning", "mosaicml-streaming", "composer", "process",
+        partial(TorchDistributedOperator, source_dir=str(prepared(TOWERS)), script="train.py"),
+        streamed, before=TOWERS,
     ),
     Row(
         "mlflow", "MLflow", "mlflow", "composer", "process",

@@ -15,6 +15,7 @@ from frameworks.checks import (
     counted,
     served,
     sharded,
+    streamed,
     tracked,
 )
 from frameworks.environments import MPI4PY_RELEASE
@@ -46,6 +47,7 @@ def test_the_tests_of_mpi4py_are_those_of_the_mpi4py_that_hosts_have():
 
 TESTS = {"ran": 1900, "skipped": 9, "bad": []}
 TOGETHER = {"world_size": 4, "checksums": [1.0] * 4}
+LIKES = TOGETHER | {"accuracy": 1.0, "seen": [list(range(rank, 800, 4)) for rank in range(4)]}
 RUN = {
     "status": "FINISHED", "params": {"epochs": "2"}, "losses": [2.0, 1.0], "slopes": [3.0] * 4,
 }  # fmt: skip
@@ -63,6 +65,9 @@ RUN = {
         (counted, TOGETHER | {"said": "six seven", "checksums": [1.0, 1.0, 1.0, 2.0]}),
         (counted, TOGETHER | {"said": "one one"}),
         (served, {"slope": 3.0, "held_by": "/job:worker/replica:0/task:0"}),
+        (streamed, LIKES | {"accuracy": 0.5}),
+        (streamed, LIKES | {"seen": [[*range(800), 1]] * 4}),
+        (streamed, LIKES | {"seen": [[*range(800)], [], [], []]}),
         (tracked, RUN | {"status": "RUNNING"}),
         (tracked, RUN | {"losses": [2.0]}),
         (tracked, RUN | {"slopes": [3.0]}),
@@ -79,4 +84,5 @@ def test_a_wrong_value_is_told(check, result):
 
 
 def test_right_values_are_told_in_words():
+    assert streamed({"result": LIKES}) == "accuracy 1.00, 800 samples, each once"
     assert tracked({"result": RUN}) == "slope 3.000 on 4 ranks, 2 losses in the store"
