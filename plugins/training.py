@@ -39,7 +39,7 @@ class TrainingPlugin(AirflowPlugin):
     """A page for a training, one for the trainings of a run, and one for the fleets."""
 
     name = "distributed_training"
-    fastapi_apps = [  # noqa: RUF012: as the base class declares it
+    fastapi_apps = [  # noqa: RUF012 (as the base class declares it)
         {"app": pages, "url_prefix": PREFIX, "name": "Distributed training"}
     ]
     external_views = [  # noqa: RUF012

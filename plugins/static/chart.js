@@ -56,7 +56,7 @@ export class Chart {
       scales: { x: { time: false }, y: this.range ? { range: this.range } : {} },
       axes: [
         { ...axis, values: (_, ticks) => ticks.map(byTime ? tick : sayX), space: 80, ...(byTime ? { incrs: SECONDS } : {}) },
-        { ...axis, values: (_, ticks) => ticks.map(this.say), size: 62, ...(this.steps ? { incrs: this.steps } : {}) },
+        { ...axis, values: (_, ticks) => ticks.map(this.say), size: 70, ...(this.steps ? { incrs: this.steps } : {}) },
       ],
       series: [{ label: byTime ? "time" : "step", value: (_, x) => (x === null ? "–" : sayX(x)) }, ...series.map((each) => this.line(each))],
       legend: { live: true },

@@ -3,7 +3,8 @@
 import { ask, taskPath } from "./airflow.js";
 
 const SOURCE = /^\[(?:rank (\d+)|([\w-]+)) [^\]\s]+\] /;
-const CONTROL = /\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_])|[\x00-\x08\x0b-\x1f\x7f-\x9f]/g;
+// Colours and other commands to terminals, and what would turn the direction of a line around.
+const CONTROL = /\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_])|[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]/g;
 const BATCH = 4000; // lines between two looks at the page
 
 /** What has been read so far of one try. `ranks[i]` is the rank of `texts[i]`, -1 for none. */
