@@ -33,6 +33,7 @@ OVERRIDDEN = {
         ["mosaicml==0.32.1", "mosaicml-streaming==0.13.0", "lightning==2.6.6", "mlflow==3.17.2"],
     ),
     "llm-foundry": ("What runs LLM Foundry", ["llm-foundry==0.22.0", "setuptools<81"]),
+    "unsloth": ("What runs Unsloth", ["unsloth==2026.10.9", "unsloth_zoo==2026.10.9"]),
 }
 JAX = ["jax==0.10.2"]
 RAY = ["ray[train]==2.60.0"]  # on the pins of torch

@@ -135,5 +135,5 @@ ADDED = {
     "deepspeed": (EXTENSIONS, _extensions),
     "horovod": (HOROVOD, _horovod),
     "mpi4py's own tests": (MPI4PY_TESTS, _mpi4py_tests),
-    **dict.fromkeys(("composer", "streaming", "LLM Foundry"), (OPERATORS, _operators)),
+    **dict.fromkeys(("composer", "streaming", "LLM Foundry", "Unsloth"), (OPERATORS, _operators)),
 }

@@ -47,7 +47,10 @@ NOT_HERE = ("test_io.*World.*", "test_spawn.*", "test_rma*World.*")
 # What makes data or a model before a training, and what reads afterwards.
 TOWERS = "dags/two_tower/prepare.py"
 TOKENS = "frameworks/huggingface/prepare_tokens.py"
+GPT2 = "frameworks/huggingface/prepare_gpt2.py"
 TRACKED = "frameworks/mlflow/read.py"
+# It would send statistics; and torchvision, which it wants in a certain version, is not needed.
+UNSLOTH = {"UNSLOTH_SKIP_TORCHVISION_CHECK": "1", "UNSLOTH_DISABLE_STATISTICS": "1"}
 ALONE = {"ACCELERATE_USE_CPU": "false"}  # what Accelerate does on a CPU where nobody sets it
 
 
@@ -253,5 +256,13 @@ ROWS = (
         "huggingface", "LLM Foundry", "llm-foundry", "llm-foundry", "process",
         partial(huggingface, source_dir=str(prepared(TOKENS)), script="train_mpt.py"),
         counted, before=TOKENS,
+    ),
+    Row(
+        "huggingface", "Unsloth", "unsloth", "unsloth", "process",
+        partial(
+            huggingface, source_dir=str(prepared(GPT2)), script="train_unsloth.py",
+            env=OFFLINE | UNSLOTH,
+        ),
+        counted, before=GPT2,
     ),
 )  # fmt: skip
