@@ -159,12 +159,12 @@ def test_a_launcher_that_was_killed_is_the_cause_of_what_befell_its_ranks():
 ELASTIC = dataclasses.replace(REF, min_nodes=1)
 
 
-def member(rank, nodes, code=0, **fields):
+def member(rank, nodes, code: Any = 0, **fields):
     """Return the record of the end of a rank of an elastic job."""
     return exited(rank, code, group={"world_size": 2 * nodes, "nodes": nodes}, **fields)
 
 
-def elastic(*ends, exits=(), lost=None):
+def elastic(*ends, exits=(), lost=None) -> Any:
     """Return the verdict on two nodes of an elastic job by their last lines."""
     states = [NodeState(node, ended=end) for node, end in zip(NODES, ends, strict=True)]
     for record in exits:
@@ -195,7 +195,9 @@ def test_an_elastic_job_fails_with_its_head_or_with_too_few_hosts():
     assert elastic(None, ended("stopped"), lost=0).host == "gpu1"
     states = [NodeState(NODES[0], ended=ended("stopped")), NodeState(NODES[1], lost="silence")]
     few = dataclasses.replace(REF, min_nodes=2)
-    assert verdict(few, states, None).host == "gpu2"
+    error = verdict(few, states, None)
+    assert error
+    assert error.host == "gpu2"
 
 
 def test_an_elastic_job_that_had_gone_on_fails_for_its_own_reasons():
