@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import expect, sync_playwright
 
 from dev.airflow import AirflowStack
 from dev.rest import ENDED
 from dev.setup import hosts_python
 from tests.ui import records
-from tests.ui.browser import FLAGS, SCREENSHOTS, WIDE, Window
+from tests.ui.browser import FLAGS, PATIENCE, SCREENSHOTS, WIDE, Window
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -56,6 +56,7 @@ def passwords(airflow: AirflowStack) -> dict[str, str]:
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     """A browser without a window on a screen."""
+    expect.set_options(timeout=PATIENCE)
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield started
