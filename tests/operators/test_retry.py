@@ -16,7 +16,7 @@ AGAIN = {
 }  # fmt: skip
 NEVER = {
     "PlanError", "RankFailed", "GroupNotFormed", "OutOfMemory", "StartFailed", "OutputMissing",
-    "JobTimeout",
+    "JobTimeout", "InterconnectNotUsed",
 }  # fmt: skip
 AS_USUAL = {"TrainingError", "AgentError", "PreflightFailed", "JobStalled", "JobTakenOver"}
 DECISIONS = (
