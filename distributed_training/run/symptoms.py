@@ -31,7 +31,8 @@ _ABORTS = re.compile(r"application called MPI_Abort\(")
 _LOST_THE_OTHERS = (None, "SIGABRT", "SIGTERM", "SIGPIPE")
 
 PORT_TAKEN = re.compile(
-    r"EADDRINUSE|[Aa]ddress already in use|Could not start gRPC server",  # TensorFlow's words
+    r"EADDRINUSE|[Aa]ddress already in use"
+    r"|Could not start gRPC server|No address added out of total",  # TensorFlow's, gRPC's for JAX
     re.ASCII,
 )
 
