@@ -53,7 +53,7 @@ export class RankGrid {
         "data-key": `rank-${rank.rank}`,
         "data-state": rank.state,
         // One stop for the tab key; arrows lead from rank to rank.
-        tabIndex: (this.current ?? first) === rank.rank ? 0 : -1,
+        tabIndex: (this.current === undefined ? first : this.current === rank.rank) ? 0 : -1,
         onclick: (event) => this.pick(rank.rank, event.ctrlKey || event.metaKey || event.shiftKey),
       },
       h("span", { "aria-hidden": "true" }, shape),

@@ -105,7 +105,7 @@ def test_the_details(window: Window, failed: Run) -> None:
     page.get_by_role("tab", name="Utilisation").click()
     expect(page.get_by_role("img", name=re.compile("GPU busy")).first).to_be_visible()
     page.get_by_label("Utilisation of gpu1").screenshot(path=SCREENSHOTS / "utilisation-light.png")
-    expect(page.get_by_role("img", name=re.compile("^loss: train/loss"))).to_be_visible()
+    expect(page.get_by_role("img", name=re.compile("^loss: train.loss"))).to_be_visible()
     expect(page.get_by_role("link", name="MLflow")).to_have_attribute("href", re.compile("^https"))
     expect(page.get_by_role("link", name="Bad")).to_have_count(0)
 
