@@ -64,6 +64,19 @@ def test_a_watcher_learns_how_busy_ranks_are_and_what_they_measure(job: Job) -> 
     assert 0 < second["usage"]["cpu"] <= 1
 
 
+def test_what_a_short_job_has_measured_is_told_before_its_end(job: Job) -> None:
+    job.prepare()
+    own = {"DT_METRICS_FILE": str(job.path / "metrics.jsonl")}
+    program = """open(__import__("os").environ["DT_METRICS_FILE"], "w").write('{"loss": 1}\\n')"""
+    job.start(processes=[job.rank(0, program, **own)], ranks=[0])
+    watcher = Watcher(job, offset=0, owner="me")
+    told = list(map(json.loads, watcher.stdout))
+    watcher.cut()
+    assert told[-1]["k"] == "ended"
+    rows = [row for each in told if each["k"] == "alive" for row in each["metrics"]["rows"]]
+    assert rows == [{"loss": 1}]
+
+
 def test_who_only_looks_on_is_not_told(job: Job) -> None:
     job.prepare()
     job.start("import time; time.sleep(600)")

@@ -115,14 +115,14 @@ class Watch:
         self._fill()
         if time.monotonic() - self._looked > ALIVE_EVERY:
             self._looked = time.monotonic()
-            self._outgoing += self._sign_of_life().encode() + b"\n"
+            self._outgoing += self._sign_of_life()
 
-    def _sign_of_life(self) -> str:
+    def _sign_of_life(self) -> bytes:
         """Return a line that is no part of the journal, which holds whole lines till here."""
         sign: Json = {"k": "alive", "output": self.node.output()}
         if self._usage:
             sign.update(usage=self._usage.look(), metrics=self._metrics.look())
-        return encode(sign)
+        return encode(sign).encode() + b"\n"
 
     def _poked(self) -> bool:
         with contextlib.suppress(OSError):
@@ -138,9 +138,11 @@ class Watch:
                 return
             size *= 1 if whole else 2
             self.offset += whole
-            self._outgoing += data[:whole]
             # Quotation marks in a string are escaped, so this is nothing that a rank has printed.
-            self.ended = self.ended or b'"k":"ended"' in data[:whole]
+            if b'"k":"ended"' in data[:whole]:
+                self.ended = True
+                self._outgoing += self._sign_of_life()  # with what was measured last
+            self._outgoing += data[:whole]
 
     def _send(self) -> None:
         with contextlib.suppress(BlockingIOError):
