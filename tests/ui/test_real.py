@@ -38,6 +38,7 @@ def start(airflow: AirflowStack, window: Window) -> Iterator[Callable[[int], Run
         item.or_(dialog).first.wait_for()
         if item.count():
             item.click()
+        dialog.get_by_role("button", name="Training").click()  # its section of the form
         field = dialog.locator("input[name=element_epochs], #element_epochs input").first
         field.fill(str(epochs))
         field.press("Tab")
