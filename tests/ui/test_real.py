@@ -75,7 +75,7 @@ def test_a_training_shows_what_it_did(
     expect(page.get_by_role("img", name=shown)).to_be_visible()
     expect(page.get_by_role("log")).to_contain_text("[rank ")
     page.get_by_role("tab", name="Environment").click()
-    expect(page.get_by_role("row", name="WORLD_SIZE 4")).to_be_visible()
+    expect(page.get_by_role("row", name="WORLD_SIZE 4", exact=True)).to_be_visible()
     page.get_by_role("tab", name="Preflight and plan").click()
     expect(page.get_by_role("row", name=re.compile("^gpu2 "))).to_be_visible()
     shoot("real-success")
