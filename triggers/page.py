@@ -8,7 +8,8 @@ from airflow.sdk.bases.xcom import BaseXCom
 from airflow.sdk.execution_time import task_runner
 from airflow.sdk.execution_time.comms import GetXCom, XComResult
 
-from distributed_training.run.picture import KEY, Page
+from distributed_training.run.page import Page
+from distributed_training.run.picture import KEY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -27,18 +27,6 @@ SILENT = 15.0  # seconds
 Point = list[float]
 
 
-class Page:
-    """Where pictures of a job are shown."""
-
-    async def before(self) -> Mapping[str, Any] | None:
-        """Return the last picture that was shown there, if there is one."""
-        raise NotImplementedError
-
-    async def show(self, record: Mapping[str, Any]) -> None:
-        """Show a picture in place of the last one."""
-        raise NotImplementedError
-
-
 class Curve:
     """A curve of which so many points are kept that it can be drawn; the last one is the newest."""
 

@@ -7,7 +7,7 @@ import dataclasses
 import json
 import math
 import time
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from distributed_training.errors import AgentError, HostUnreachable, JobTakenOve
 from distributed_training.run.elastic import fence, is_whole, left, may_go_on, remains, shrink
 from distributed_training.run.hang import Quiet, findings
 from distributed_training.run.job import JobRef, NodeRef
-from distributed_training.run.picture import Picture
+from distributed_training.run.page import Painter
 from distributed_training.run.relays import Relays
 from distributed_training.run.release import release, work_is_done
 from distributed_training.run.shown import Echo, Progress, Shown
@@ -23,20 +23,18 @@ from distributed_training.run.stop import stop
 from distributed_training.run.verdict import TIMED_OUT, NodeState, verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
     from contextlib import AbstractAsyncContextManager
 
     from distributed_training.errors import JobStalled
     from distributed_training.run.agents import HostAgent, Stream
-    from distributed_training.run.picture import Page
+    from distributed_training.run.page import Page
 
 SSH_PORT = 22
 _RETRY = 2.0  # seconds until a broken connection is tried again
 _ATTEMPT = 5.0  # least seconds that an attempt to connect is given
 _FROZEN = 15.0  # seconds without a sign of life, of which an agent sends one every 5 s
 _REPLACED = 40.0  # seconds in which Airflow surely ends a watcher that it has replaced
-_PICTURE_EVERY = 5.0  # seconds
-_PICTURE_REST = 100.0  # times as long as it takes to show one
 _PROBE = 8.0  # seconds that a neighbour is given to say whether it reaches a silent host
 
 
@@ -128,8 +126,7 @@ class Watcher:
         self._quiet = Quiet()
         self._stalled: JobStalled | None = None
         self._released = asyncio.Event()
-        self._page = page
-        self._picture = Picture(ref)
+        self._painter = Painter(ref, page, log)
 
     @property
     def ref(self) -> JobRef:
@@ -143,13 +140,13 @@ class Watcher:
 
     async def watch(self) -> Outcome:
         """Return when the job has ended on every host, or a host is given up."""
-        await self._look_back()
+        await self._painter.look_back()
         async with asyncio.TaskGroup() as group:
             timers = (
                 self._end_at_deadline(),
                 self._end_if_stalled(),
                 self._release_servers(),
-                self._paint_again(),
+                self._painter.paint(self._nodes.values()),
             )
             waiting = [group.create_task(timer) for timer in timers]
             states = self._nodes.values()
@@ -162,7 +159,7 @@ class Watcher:
         error = verdict(self._ref, nodes, self._stopped)
         if error and self._stalled:
             error = self._stalled
-        await self._paint(self._picture.last(nodes, error))
+        await self._painter.finish(nodes, error)
         ref = remains(self.ref, nodes) if is_whole(self._ref, nodes) else self.ref
         return Outcome(ref, error, time.time())
 
@@ -215,33 +212,6 @@ class Watcher:
                 self._stalled = found.error(limit)
                 await self.end("it stood still for hang_timeout")
 
-    async def _paint_again(self) -> None:
-        """Show the job as it is now and then, more rarely where Airflow is slow to take it."""
-        while self._page:
-            begun = time.monotonic()
-            await self._paint(self._picture.record(list(self._nodes.values())))
-            took = time.monotonic() - begun
-            await asyncio.sleep(max(_PICTURE_EVERY, _PICTURE_REST * took))
-
-    async def _look_back(self) -> None:
-        """Take over the curves that an earlier watcher has shown."""
-        with self._at_most_the_page_fails():
-            if self._page and (before := await self._page.before()):
-                self._picture.go_on(before)
-
-    async def _paint(self, picture: Mapping[str, Any]) -> None:
-        with self._at_most_the_page_fails():
-            if self._page:
-                await self._page.show(picture)
-
-    @contextmanager
-    def _at_most_the_page_fails(self) -> Iterator[None]:
-        try:
-            yield
-        except Exception as error:  # whatever ails a page, it is not the job's affair
-            self._page = None
-            self._log(f"The job is not shown on its page any more: {type(error).__name__}: {error}")
-
     async def _follow(self, state: NodeState) -> None:
         """Read a node's journal to its end, over as many connections as it takes."""
         silence = Silence()
@@ -279,7 +249,7 @@ class Watcher:
             node=state.ref.node_rank,
             offset=None,
             owner=self._owner,
-            metrics=self._picture.metrics_read,
+            metrics=self._painter.picture.metrics_read,
             again=state.ref.node_rank in self._own,
             force=time.monotonic() > self._born + _REPLACED,
         )
@@ -290,7 +260,7 @@ class Watcher:
         silence.ends()
         state.clock = stream.answer["clock"] - (stream.asked + time.time()) / 2
         for record in stream.answer["passed"]:
-            self._picture.note(state.ref, record, state.clock)
+            self._painter.picture.note(state.ref, record, state.clock)
             self._learn(state, record)
         old = 0 if node in self._own else int(stream.answer["size"])
         self._own.add(node)
@@ -309,7 +279,7 @@ class Watcher:
                     return
                 record = json.loads(line)
                 self._quiet.note(node, record)
-                self._picture.note(state.ref, record, state.clock)
+                self._painter.picture.note(state.ref, record, state.clock)
                 if "t" not in record:  # a sign of life, not part of the journal
                     continue
                 position += len(line) + 1
