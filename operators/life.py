@@ -122,8 +122,12 @@ class Life:
             if before and spec.min_nodes is None:
                 spec = dataclasses.replace(spec, nnodes=len(before.nodes))
             if waiting:
-                spec = dataclasses.replace(spec, nnodes=waiting.nnodes, since=waiting.since)
-                spec = dataclasses.replace(spec, min_nodes=waiting.min_nodes)
+                spec = dataclasses.replace(
+                    spec,
+                    nnodes=waiting.nnodes,
+                    min_nodes=waiting.min_nodes,
+                    since=waiting.since,
+                )
             try:
                 return self._run(self._attempt(spec, source, history))
             except SlotsBusy as error:
