@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
+import stat
 
 from .records import encode
 
@@ -30,6 +32,15 @@ def read_text(path: str) -> str:
     with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
         return file.read()
     return ""
+
+
+def open_plain(path: str) -> int:
+    """Open what must be a file: a pipe would keep us for ever."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "it is not a file")
+    return fd
 
 
 def read_json(path: str) -> Json:
@@ -82,8 +93,8 @@ def disk_free(path: str) -> int:
     """Return the bytes that this user may still write where a path is or will be."""
     while not os.path.exists(path):
         path = os.path.dirname(path)
-    stat = os.statvfs(path)
-    return stat.f_bavail * stat.f_frsize
+    system = os.statvfs(path)
+    return system.f_bavail * system.f_frsize
 
 
 def link_of(path: str) -> str:

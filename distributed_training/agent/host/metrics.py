@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import stat
 import time
+
+from .files import open_plain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,13 +46,11 @@ class Metrics:
 
     def _read(self) -> bytes:
         with contextlib.suppress(OSError):
-            fd = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe would keep us for ever
+            fd = open_plain(self._path)
             try:
-                status = os.fstat(fd)
-                if status.st_size < self._offset:  # it was written anew
+                if os.fstat(fd).st_size < self._offset:  # it was written anew
                     self._offset = 0
-                if stat.S_ISREG(status.st_mode):
-                    return os.pread(fd, CHUNK, self._offset)
+                return os.pread(fd, CHUNK, self._offset)
             finally:
                 os.close(fd)
         return b""

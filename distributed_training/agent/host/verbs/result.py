@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import os
-import stat
 
+from ..files import open_plain
 from ..node import Node
 
 TYPE_CHECKING = False
@@ -43,13 +42,11 @@ def result(request: Json, call: Call) -> Json:
 
 
 def lines_of(path: str, limit: float = float("inf")) -> Iterator[str]:
-    """Yield the lines of what must be a file: a pipe would keep us for ever."""
-    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), encoding="utf-8", errors="replace") as it:
-        status = os.fstat(it.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError(errno.EINVAL, "it is not a file")
-        if status.st_size > limit:
-            raise OverflowError(f"{status.st_size} bytes, the limit is {limit}")
+    """Yield the lines of what must be a file."""
+    with open(open_plain(path), encoding="utf-8", errors="replace") as it:
+        size = os.fstat(it.fileno()).st_size
+        if size > limit:
+            raise OverflowError(f"{size} bytes, the limit is {limit}")
         yield from it
 
 
